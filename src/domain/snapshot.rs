@@ -1,0 +1,79 @@
+//! What `/status` shows of a gate: plain data, taken at one moment under the gate's lock.
+
+use std::time::Duration;
+
+use super::{Health, Reason, ReplicaId, Sample, Timestamp};
+
+/// One pool's gate at one moment.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct GateSnapshot {
+    /// When it was taken.
+    pub at: Timestamp,
+    /// Requests held by replicas, all replicas together.
+    pub in_flight: u32,
+    /// The sum of the replicas' limits.
+    pub limit: f64,
+    /// The queue.
+    pub queue: QueueSnapshot,
+    /// Each replica, in the order of its id.
+    pub replicas: Vec<ReplicaSnapshot>,
+    /// Completions a second, as measured.
+    pub completions_per_second: f64,
+    /// The last sheds, newest last; bounded.
+    pub sheds: Vec<ShedNote>,
+}
+
+/// The queue's inside.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct QueueSnapshot {
+    /// Requests waiting.
+    pub waiting: u32,
+    /// Bytes of body that they hold.
+    pub bytes: u64,
+    /// How long the oldest has waited.
+    pub oldest_wait: Duration,
+    /// How long a request that came now would wait, as estimated.
+    pub estimated_wait: Duration,
+}
+
+/// One replica as the gate sees it.
+#[derive(Clone, PartialEq, Debug)]
+pub struct ReplicaSnapshot {
+    /// Which.
+    pub id: ReplicaId,
+    /// Requests of ours that it holds.
+    pub in_flight: u32,
+    /// What the gate allows it.
+    pub limit: f64,
+    /// Whether that limit is an assumption rather than a measured knee.
+    pub assumed: bool,
+    /// Load that others put on it, as of the last scrape; `None` when unknown.
+    pub foreign: Option<f64>,
+    /// Uncached prompt tokens sent and not yet answered by a first token.
+    pub prefill_tokens: u64,
+    /// KV tokens held or promised.
+    pub kv_tokens: u64,
+    /// The last probe's word; `None` before the first.
+    pub health: Option<Health>,
+    /// Whether passive health has taken it out.
+    pub ejected: bool,
+    /// Whether it takes nothing new, by an operator's word or because it left the list.
+    pub draining: bool,
+    /// The last reading of its metrics.
+    pub sample: Option<Sample>,
+}
+
+/// One request shed, for the list of the last ones.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct ShedNote {
+    /// When.
+    pub at: Timestamp,
+    /// Why.
+    pub reason: Reason,
+    /// The limit met, in the reason's unit.
+    pub limit: f64,
+    /// What stood against it.
+    pub reading: f64,
+    /// What the client was told.
+    pub retry_after: Option<Duration>,
+}

@@ -1,0 +1,3 @@
+//! Arguments to a subcommand, and its exit code.
+
+fn main() {}
