@@ -1,1 +1,3 @@
-//! Integration tests.
+//! One binary for all integration tests, so that they link once.
+
+mod layering;

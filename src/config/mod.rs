@@ -1,0 +1,1 @@
+//! PURE: from the operator's file to typed, checked settings, and the difference of two.

@@ -1,0 +1,1 @@
+//! PURE: the search for the knee, verdicts on a load level, diagnosis of what binds.

@@ -1,0 +1,1 @@
+//! The process: its clock, its named tasks, its signals, its drain.

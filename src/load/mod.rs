@@ -1,0 +1,1 @@
+//! The open-loop client: pacing, sending, recording.

@@ -1,0 +1,1 @@
+//! The request's path: from a request's head to the last byte of its answer.

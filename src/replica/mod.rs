@@ -1,0 +1,1 @@
+//! The engine model behind vLLM's HTTP, in real time, with faults.

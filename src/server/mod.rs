@@ -1,0 +1,1 @@
+//! Listeners, TLS, routes, and the admin side.

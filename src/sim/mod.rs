@@ -1,0 +1,1 @@
+//! PURE: the engine model and a fleet in virtual time.

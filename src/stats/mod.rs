@@ -1,0 +1,1 @@
+//! PURE: percentiles with intervals, batch means, slopes, warm-up cuts.

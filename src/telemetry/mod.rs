@@ -1,0 +1,1 @@
+//! Metrics, logs and the access log: names, labels and handles, resolved once.

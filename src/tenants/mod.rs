@@ -1,0 +1,1 @@
+//! PURE: rights, rates, budgets and usage counts of the holders of keys.

@@ -1,0 +1,1 @@
+//! IO towards replicas: connections, scraping, probing.

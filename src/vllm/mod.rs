@@ -1,0 +1,1 @@
+//! PURE: what a vLLM server exposes: its routes and its metrics under all their names.

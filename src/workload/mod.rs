@@ -1,0 +1,1 @@
+//! PURE: what is sent: classes, lengths, arrivals, client retry models.
