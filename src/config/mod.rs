@@ -1,1 +1,34 @@
 //! PURE: from the operator's file to typed, checked settings, and the difference of two.
+//!
+//! What the operator wrote ([`ConfigFile`], every key optional) and what the program uses
+//! ([`Config`], nothing optional that has a default) are two types, with [`load`] between them:
+//! it reports *every* error of a file at once, each with its key path, its line and what would
+//! have been allowed. [`diff`] says what a reload would change and whether it can, running.
+//!
+//! This room opens no file and reads no environment: [`references`] says what a text points at,
+//! `reload` fetches that, and [`Sources`] carries it in. Defaults stand in one place, `compile`.
+
+mod address;
+mod compile;
+mod error;
+mod file;
+mod model;
+mod pool;
+mod read;
+mod secret;
+mod sources;
+mod units;
+
+pub use address::{ReplicaAddress, Scheme};
+pub use compile::load;
+pub use error::{ConfigError, ConfigErrors};
+pub use file::{ConfigFile, LimitsFile};
+pub use model::{
+    Config, DrainConfig, LimitSource, LogConfig, LogFormat, PoolConfig, ProbeConfig, Provenance,
+    ScrapeConfig, ServerConfig, ServerLimits, TimeoutConfig, TlsPaths, Warning,
+};
+pub use secret::Secret;
+pub use sources::{References, Sources, references};
+
+#[cfg(test)]
+mod tests;

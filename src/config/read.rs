@@ -1,0 +1,210 @@
+//! TOML text to a file type, with every fault of it at once.
+//!
+//! serde stops at its first error. So the document is parsed once into a tree that knows its
+//! lines, and deserialized again and again: each fault is noted with its key path, the faulty
+//! key is taken out of the tree, until what is left fits. The schema thus stands once, in the
+//! derived types, and serde's own messages name the allowed keys.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::de::DeserializeOwned;
+use serde_path_to_error::{Path, Segment};
+use toml::Spanned;
+use toml::de::{DeTable, DeValue, Deserializer};
+
+use super::ConfigError;
+
+/// More than anyone reads; bounds the work on a file that is something else altogether.
+const MOST_FAULTS: usize = 50;
+
+/// The faults of one file, and where its keys stand.
+#[derive(Clone, Debug)]
+pub(super) struct Faults {
+    file: String,
+    lines: BTreeMap<String, usize>,
+    found: Vec<ConfigError>,
+}
+
+impl Faults {
+    fn new(file: &str) -> Self {
+        Self { file: file.to_owned(), lines: BTreeMap::new(), found: Vec::new() }
+    }
+
+    /// Notes a fault of this key, unless it or a table around it is known to be faulty already.
+    pub(super) fn add(&mut self, path: &str, message: impl Into<String>, allowed: Option<&str>) {
+        let known = |error: &ConfigError| {
+            path.strip_prefix(&error.path)
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+        };
+        if !self.found.iter().any(known) {
+            self.found.push(ConfigError {
+                file: self.file.clone(),
+                line: self.line(path),
+                path: path.to_owned(),
+                message: message.into(),
+                allowed: allowed.map(str::to_owned),
+            });
+        }
+    }
+
+    /// The line of a key, or of the nearest table around it.
+    fn line(&self, path: &str) -> Option<usize> {
+        let mut path = path;
+        loop {
+            if let Some(line) = self.lines.get(path) {
+                return Some(*line);
+            }
+            path = path.rsplit_once(['.', '['])?.0;
+        }
+    }
+
+    /// Whether nothing was found.
+    pub(super) fn is_empty(&self) -> bool {
+        self.found.is_empty()
+    }
+
+    /// What was found, in the order of lines.
+    pub(super) fn into_errors(mut self) -> Vec<ConfigError> {
+        self.found.sort_by_key(|error| error.line);
+        self.found
+    }
+}
+
+/// Reads a text as far as it goes. What is faulty is left out of the result, and noted.
+pub(super) fn read<T: DeserializeOwned + Default>(name: &str, text: &str) -> (T, Faults) {
+    let mut faults = Faults::new(name);
+    let (mut tree, errors) = DeTable::parse_recoverable(text);
+    for error in errors.into_iter().take(MOST_FAULTS) {
+        faults.found.push(ConfigError {
+            file: name.to_owned(),
+            line: error.span().map(|span| line_at(text, span.start)),
+            path: String::new(),
+            message: error.message().trim().replace('\n', ", "),
+            allowed: None,
+        });
+    }
+    if !faults.is_empty() {
+        // What a recovered tree says beside its syntax errors is a guess.
+        return (T::default(), faults);
+    }
+    note_lines(tree.get_ref(), "", text, &mut faults.lines);
+    let mut replaced = BTreeSet::new();
+    while faults.found.len() < MOST_FAULTS {
+        let attempt: Result<T, _> =
+            serde_path_to_error::deserialize(Deserializer::from(tree.clone()));
+        let error = match attempt {
+            Ok(file) => return (file, faults),
+            Err(error) => error,
+        };
+        let path = path_text(error.path());
+        let (message, allowed) = split(error.inner().message());
+        let fresh = replaced.insert(path.clone());
+        if fresh {
+            faults.add(&path, message, allowed.as_deref());
+        }
+        let segments: Vec<_> = error.path().iter().collect();
+        if !remove(tree.get_mut(), &segments, fresh) {
+            break;
+        }
+    }
+    (T::default(), faults)
+}
+
+/// serde's "what, expected which" in two.
+fn split(message: &str) -> (String, Option<String>) {
+    let message = message.trim().replace('`', "\"");
+    match message.split_once(", expected ") {
+        Some((what, allowed)) => {
+            let allowed = allowed.strip_prefix("one of ").unwrap_or(allowed);
+            let what = what.replace("unknown field", "unknown key");
+            (what, Some(allowed.to_owned()))
+        }
+        None => (message, None),
+    }
+}
+
+fn path_text(path: &Path) -> String {
+    let mut text = String::new();
+    for segment in path {
+        match segment {
+            Segment::Seq { index } => text.push_str(&format!("[{index}]")),
+            Segment::Map { key } => text = join(&text, key),
+            Segment::Enum { variant } => text = join(&text, variant),
+            Segment::Unknown => {}
+        }
+    }
+    text
+}
+
+fn join(path: &str, key: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    let key =
+        if !key.is_empty() && key.chars().all(plain) { key.to_owned() } else { format!("{key:?}") };
+    if path.is_empty() { key } else { format!("{path}.{key}") }
+}
+
+/// Takes the value at a path out of the tree; an element of an array is made harmless instead
+/// (an empty text, then an empty table), so that its neighbours keep their index.
+fn remove(table: &mut DeTable<'_>, path: &[&Segment], fresh: bool) -> bool {
+    let [Segment::Map { key }, rest @ ..] = path else {
+        return false;
+    };
+    if rest.is_empty() {
+        return table.remove(key.as_str()).is_some();
+    }
+    table.get_mut(key.as_str()).is_some_and(|value| remove_within(value, rest, fresh))
+}
+
+fn remove_within(value: &mut Spanned<DeValue<'_>>, path: &[&Segment], fresh: bool) -> bool {
+    match (value.get_mut(), path) {
+        (DeValue::Table(table), path) => remove(table, path, fresh),
+        (DeValue::Array(array), [Segment::Seq { index }, rest @ ..]) => {
+            let Some(element) = array.get_mut(*index) else {
+                return false;
+            };
+            if !rest.is_empty() {
+                return remove_within(element, rest, fresh);
+            }
+            let harmless = match element.get_ref() {
+                _ if fresh => DeValue::String("".into()),
+                DeValue::String(_) => DeValue::Table(DeTable::new()),
+                _ => return false,
+            };
+            *element.get_mut() = harmless;
+            true
+        }
+        _ => false,
+    }
+}
+
+fn note_lines(table: &DeTable<'_>, path: &str, text: &str, lines: &mut BTreeMap<String, usize>) {
+    for (key, value) in table {
+        let path = join(path, key.get_ref());
+        lines.insert(path.clone(), line_at(text, key.span().start));
+        note_value(value, &path, text, lines);
+    }
+}
+
+fn note_value(
+    value: &Spanned<DeValue<'_>>,
+    path: &str,
+    text: &str,
+    lines: &mut BTreeMap<String, usize>,
+) {
+    match value.get_ref() {
+        DeValue::Table(table) => note_lines(table, path, text, lines),
+        DeValue::Array(array) => {
+            for (index, element) in array.iter().enumerate() {
+                let path = format!("{path}[{index}]");
+                lines.insert(path.clone(), line_at(text, element.span().start));
+                note_value(element, &path, text, lines);
+            }
+        }
+        _ => {}
+    }
+}
+
+fn line_at(text: &str, offset: usize) -> usize {
+    let before = text.as_bytes().get(..offset).unwrap_or(text.as_bytes());
+    before.iter().filter(|byte| **byte == b'\n').count() + 1
+}
