@@ -28,7 +28,7 @@ pub fn load(sources: &Sources) -> Result<Config, ConfigErrors> {
     let mut compiler = Compiler { faults, others: Vec::new(), warnings: Vec::new(), sources };
     let server = compiler.server(&file.server);
     let timeouts = compiler.timeouts(&file.timeouts);
-    let drain = compiler.drain(&file.drain);
+    let drain = drain(&file.drain);
     let log = compiler.log(&file.log);
     let pools = pool::compile(&mut compiler, &file.pools);
     let Compiler { faults, others, warnings, .. } = compiler;
@@ -56,8 +56,11 @@ impl Compiler<'_> {
         let listen = self.listen("server.listen", file.listen.as_deref(), "127.0.0.1:8080");
         let admin = self.listen("server.admin", file.admin.as_deref(), "127.0.0.1:9090");
         let allow_anonymous = file.allow_anonymous.unwrap_or(false);
-        let admin_token =
-            self.secret("server.admin_token", &file.admin_token_file, &file.admin_token_env);
+        let admin_token = self.secret(
+            "server.admin_token",
+            file.admin_token_file.as_deref(),
+            file.admin_token_env.as_deref(),
+        );
         let tls = file.tls.as_ref().and_then(|tls| {
             let cert = self.required("server.tls.cert", tls.cert.as_deref());
             let key = self.required("server.tls.key", tls.key.as_deref());
@@ -209,7 +212,7 @@ impl Compiler<'_> {
             first_byte: self.span(&at("first_byte"), file.first_byte, secs(30)),
             head_hold: self.span(&at("head_hold"), file.head_hold, secs(10)),
             between_frames: self.span(&at("between_frames"), file.between_frames, secs(60)),
-            total: self.span(&at("total"), file.total, secs(1_800)),
+            total: self.span(&at("total"), file.total, Duration::from_mins(30)),
             client_stall: self.span(&at("client_stall"), file.client_stall, secs(30)),
             upstream_idle: self.span(&at("upstream_idle"), file.upstream_idle, secs(4)),
         };
@@ -226,12 +229,6 @@ impl Compiler<'_> {
             self.faults.add(&at("upstream_idle"), message, Some("less than 5s"));
         }
         timeouts
-    }
-
-    fn drain(&mut self, file: &DrainFile) -> DrainConfig {
-        // Together just below Kubernetes' default grace of 30 s.
-        let delay = file.delay.map_or(secs(3), |span| span.0);
-        DrainConfig { delay, deadline: file.deadline.map_or(secs(25), |span| span.0) }
     }
 
     fn log(&mut self, file: &LogFile) -> LogConfig {
@@ -266,8 +263,8 @@ impl Compiler<'_> {
     pub(super) fn secret(
         &mut self,
         path: &str,
-        file: &Option<String>,
-        env: &Option<String>,
+        file: Option<&str>,
+        env: Option<&str>,
     ) -> Option<Secret> {
         let (key, found) = match (file, env) {
             (None, None) => return None,
@@ -329,14 +326,12 @@ impl Compiler<'_> {
         let Some(number) = written else {
             return default;
         };
-        match u32::try_from(number).ok().filter(|number| range.contains(number)) {
-            Some(number) => number,
-            None => {
-                let allowed = format!("{} to {}", range.start(), range.end());
-                self.faults.add(path, format!("{number} is out of range"), Some(&allowed));
-                default
-            }
+        if let Some(number) = u32::try_from(number).ok().filter(|number| range.contains(number)) {
+            return number;
         }
+        let allowed = format!("{} to {}", range.start(), range.end());
+        self.faults.add(path, format!("{number} is out of range"), Some(&allowed));
+        default
     }
 
     /// A number of bytes within a range.
@@ -357,6 +352,14 @@ impl Compiler<'_> {
         let allowed = format!("{} to {}", show(*range.start()), show(*range.end()));
         self.faults.add(path, format!("{} is out of range", show(bytes)), Some(&allowed));
         default
+    }
+}
+
+/// Both may be zero. By default they end together just below Kubernetes' grace of 30 s.
+fn drain(file: &DrainFile) -> DrainConfig {
+    DrainConfig {
+        delay: file.delay.map_or(secs(3), |span| span.0),
+        deadline: file.deadline.map_or(secs(25), |span| span.0),
     }
 }
 

@@ -10,17 +10,20 @@
 
 mod address;
 mod compile;
+mod diff;
 mod error;
 mod file;
 mod model;
 mod pool;
 mod read;
 mod secret;
+mod settings;
 mod sources;
 mod units;
 
 pub use address::{ReplicaAddress, Scheme};
 pub use compile::load;
+pub use diff::{Change, diff, hold_fixed};
 pub use error::{ConfigError, ConfigErrors};
 pub use file::{ConfigFile, LimitsFile};
 pub use model::{
@@ -28,6 +31,7 @@ pub use model::{
     ScrapeConfig, ServerConfig, ServerLimits, TimeoutConfig, TlsPaths, Warning,
 };
 pub use secret::Secret;
+pub use settings::{Applies, Setting, settings};
 pub use sources::{References, Sources, references};
 
 #[cfg(test)]

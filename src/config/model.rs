@@ -1,5 +1,6 @@
 //! What the program runs by: every default filled in, every value checked.
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -200,6 +201,26 @@ pub enum LimitSource {
     Written,
     /// A limits file, with how it came to be.
     Measured(Provenance),
+}
+
+impl fmt::Display for LimitSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Assumed => f.write_str("assumed from the engine's facts"),
+            Self::Written => f.write_str("written in the configuration"),
+            Self::Measured(how) => {
+                let Provenance { file, when, vllm, model, hardware, slo: _, sweep } = how;
+                write!(f, "measured: {file}")?;
+                let facts = [("", when), ("vLLM ", vllm), ("", model), ("", hardware)];
+                for (word, fact) in facts.into_iter().chain([("sweep ", sweep)]) {
+                    if let Some(fact) = fact {
+                        write!(f, ", {word}{fact}")?;
+                    }
+                }
+                Ok(())
+            }
+        }
+    }
 }
 
 /// How a limit came to be. Free text but for the targets.

@@ -109,7 +109,11 @@ fn pool(
     let aliases: Vec<_> = aliases
         .filter_map(|(n, name)| into.required(&format!("{at}.aliases[{n}]"), Some(name)))
         .collect();
-    let api_key = into.secret(&format!("{at}.api_key"), &file.api_key_file, &file.api_key_env);
+    let api_key = into.secret(
+        &format!("{at}.api_key"),
+        file.api_key_file.as_deref(),
+        file.api_key_env.as_deref(),
+    );
     let slo = slo(into, &format!("{at}.slo"), file.slo);
     let (limits, limits_from) = limits(into, file, at);
     let scrape = ScrapeConfig {

@@ -127,7 +127,7 @@ fn path_text(path: &Path) -> String {
     let mut text = String::new();
     for segment in path {
         match segment {
-            Segment::Seq { index } => text.push_str(&format!("[{index}]")),
+            Segment::Seq { index } => text = format!("{text}[{index}]"),
             Segment::Map { key } => text = join(&text, key),
             Segment::Enum { variant } => text = join(&text, variant),
             Segment::Unknown => {}
@@ -206,5 +206,5 @@ fn note_value(
 
 fn line_at(text: &str, offset: usize) -> usize {
     let before = text.as_bytes().get(..offset).unwrap_or(text.as_bytes());
-    before.iter().filter(|byte| **byte == b'\n').count() + 1
+    memchr::memchr_iter(b'\n', before).count() + 1
 }

@@ -83,3 +83,109 @@ replicas = ["http://r1"]
     }
     assert_eq!(found.len(), starts.len(), "{found:#?}");
 }
+
+/// A file that says something other than [`SMALLEST`] of every key that a reload can meet.
+const OTHER: &str = r#"
+[server]
+listen = "127.0.0.1:8081"
+admin = "127.0.0.1:9091"
+allow_anonymous = true
+tls = { cert = "cert.pem", key = "key.pem" }
+admin_token_env = "TOKEN"
+endpoints = ["completions"]
+overload_status = 429
+
+[server.limits]
+max_connections = 5
+header_timeout = "1s"
+max_header_bytes = "8KiB"
+max_headers = 20
+max_body_bytes = "1MiB"
+max_buffered_bytes = "2MiB"
+body_timeout = "2s"
+min_body_rate = "1B"
+idle_timeout = "3s"
+
+[timeouts]
+connect = "2s"
+first_byte = "20s"
+head_hold = "2s"
+between_frames = "5s"
+total = "1m"
+client_stall = "5s"
+upstream_idle = "2s"
+
+[drain]
+delay = "0s"
+deadline = "1s"
+
+[log]
+filter = "debug"
+format = "json"
+access = false
+
+[[pools]]
+model = "tiny"
+aliases = ["small"]
+replicas = ["http://127.0.0.1:8102", "http://127.0.0.1:8103"]
+api_key_env = "KEY"
+slo = { ttft = "2s", tpot = "60ms", itl = "1s", e2e = "20s" }
+limits = { in_flight = 48, max_num_seqs = 64, queue_wait = "100ms", queue_count = 7, queue_bytes = "1MiB", gateways = 2 }
+retry = { attempts = 1, budget = 0.1, stall_after = "3s" }
+scrape = { period = "1s", timeout = "3s", stale_after = "9s" }
+probe = { period = "3s", timeout = "3s" }
+"#;
+
+fn other(key: &str) -> Config {
+    let mut sources = Sources::only("weir.toml", OTHER);
+    sources.env.insert("TOKEN".to_owned(), Some("token".to_owned()));
+    sources.env.insert("KEY".to_owned(), Some(key.to_owned()));
+    load(&sources).unwrap()
+}
+
+#[test]
+fn every_setting_that_differs_is_in_the_difference() {
+    let old = load(&Sources::only("weir.toml", SMALLEST)).unwrap();
+    let new = other("sk-1");
+    let changes = diff(&old, &new);
+    for setting in settings(&new) {
+        let kept = settings(&old).contains(&setting);
+        let said = changes.iter().any(|change| change.path == setting.path);
+        assert!(kept != said, "{}", setting.path);
+    }
+    assert!(diff(&new, &new).is_empty());
+    let gone = changes.iter().find(|change| change.new.is_none()).unwrap();
+    assert_eq!(gone.path, r#"pools["tiny"].replicas["http://127.0.0.1:8101"]"#);
+    let lowered = changes.iter().find(|c| c.path.ends_with("in_flight")).unwrap();
+    assert_eq!(
+        lowered.to_string(),
+        r#"~ pools["tiny"].limits.in_flight: 96 -> 48 (live: cuts no stream; nothing new starts until enough have ended)"#
+    );
+}
+
+#[test]
+fn a_changed_secret_shows_and_is_not_shown() {
+    let changes = diff(&other("sk-1"), &other("sk-2"));
+    assert_eq!(changes.len(), 1);
+    assert_eq!(changes[0].path, r#"pools["tiny"].api_key"#);
+    assert!(!changes[0].to_string().contains("sk-"));
+}
+
+#[test]
+fn a_reload_keeps_exactly_what_needs_a_restart() {
+    let running = load(&Sources::only("weir.toml", SMALLEST)).unwrap();
+    let new = other("sk-1");
+    let held = hold_fixed(&running, new.clone());
+    assert!(diff(&running, &held).iter().all(|change| change.applies == Applies::Live));
+    assert!(diff(&held, &new).iter().all(|change| change.applies == Applies::Restart));
+    assert_eq!(diff(&running, &held).len() + diff(&held, &new).len(), diff(&running, &new).len());
+}
+
+#[test]
+fn pools_that_come_and_go_are_one_line_each() {
+    let old = load(&Sources::only("weir.toml", SMALLEST)).unwrap();
+    let text = SMALLEST.replace("\"tiny\"", "\"large\"");
+    let new = load(&Sources::only("weir.toml", &text)).unwrap();
+    let changes: Vec<_> = diff(&old, &new).into_iter().map(|change| change.path).collect();
+    assert_eq!(changes, [r#"pools["large"]"#, r#"pools["tiny"]"#]);
+}

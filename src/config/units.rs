@@ -10,7 +10,7 @@ pub(super) const DURATION: &str = r#"a duration with its unit, such as "400ms", 
 /// What a size looks like, for messages.
 pub(super) const SIZE: &str = r#"a size with its unit, such as "64KiB", "16MiB" or "1GiB""#;
 /// Longer than anything is meant to last, and far from any overflow.
-const LONGEST: Duration = Duration::from_secs(366 * 24 * 3600);
+const LONGEST: Duration = Duration::from_hours(366 * 24);
 
 /// A length of time, written as `"1m 30s"`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
