@@ -128,6 +128,13 @@ fn pool(
         period: into.span(&format!("{at}.probe.period"), file.probe.period, secs(1)),
         timeout: into.span(&format!("{at}.probe.timeout"), file.probe.timeout, secs(2)),
     };
+    if let LimitSource::Measured(how) = &limits_from
+        && how.slo != Slo::default()
+        && how.slo != slo
+    {
+        let message = "was measured for other targets than slo";
+        into.warn(&format!("{at}.limits_file"), message);
+    }
     let policy = policy(into, file, at, slo, limits, scrape);
     Some(PoolConfig {
         model: model?,
