@@ -1,5 +1,6 @@
 //! What `/status` shows of a gate: plain data, taken at one moment under the gate's lock.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Health, Reason, ReplicaId, Sample, Timestamp};
@@ -76,4 +77,25 @@ pub struct ShedNote {
     pub reading: f64,
     /// What the client was told.
     pub retry_after: Option<Duration>,
+}
+
+/// One pool at one moment, with the names that people know its parts by.
+#[derive(Clone, PartialEq, Debug)]
+pub struct PoolSnapshot {
+    /// The model's name as configured.
+    pub model: Arc<str>,
+    /// The names (addresses) of its replicas.
+    pub names: Vec<(ReplicaId, Arc<str>)>,
+    /// Its gate.
+    pub gate: GateSnapshot,
+}
+
+impl PoolSnapshot {
+    /// The name of a replica; its bare id where it has left the list.
+    pub fn name_of(&self, id: ReplicaId) -> Arc<str> {
+        self.names
+            .iter()
+            .find(|(known, _)| *known == id)
+            .map_or_else(|| Arc::from(id.to_string()), |(_, name)| Arc::clone(name))
+    }
 }

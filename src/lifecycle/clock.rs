@@ -29,7 +29,7 @@ impl Clock {
     /// The instant `since_origin` after the origin, for tokio's timers. What lies too far ahead
     /// for the clock is a century from the origin.
     pub fn at(self, since_origin: Duration) -> Instant {
-        const CENTURY: Duration = Duration::from_secs(100 * 365 * 86_400);
+        const CENTURY: Duration = Duration::from_hours(100 * 365 * 24);
         self.origin + since_origin.min(CENTURY)
     }
 

@@ -1,0 +1,329 @@
+//! The registry and everything that is counted, in one place that all rooms share.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use arc_swap::ArcSwap;
+use dashmap::DashMap;
+use parking_lot::Mutex;
+use prometheus::{
+    Gauge, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
+    TextEncoder,
+};
+
+use super::gauges::{Gauges, whole};
+use super::labels::{Known, PoolLabels, UNKNOWN};
+use super::names::{self, Name};
+use super::process::Process;
+use super::series::{Families, Series, counters, histograms};
+use super::{access, build};
+use crate::domain::{Endpoint, Failure, Outcome, PoolSnapshot, RequestRecord};
+
+/// What shed clients are told lies between 1 s and 55 s.
+const RETRY_AFTER_BOUNDS: [f64; 10] = [1.0, 1.5, 2.0, 3.0, 5.0, 8.0, 13.0, 21.0, 34.0, 55.0];
+
+const STATUS_CLASSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
+
+/// A pool's, an endpoint's and a class's name, all from closed sets.
+type SeriesKey = (Arc<str>, Option<Endpoint>, Arc<str>);
+
+/// Everything that is counted. Made once, shared by all rooms.
+pub struct Telemetry {
+    registry: Registry,
+    families: Families,
+    /// Handles by label values; grows to (pools x endpoints x classes) and no further.
+    series: DashMap<SeriesKey, Arc<Series>>,
+    known: ArcSwap<Known>,
+    gauges: Gauges,
+    shed: IntCounterVec,
+    retry_after: HistogramVec,
+    retries: IntCounterVec,
+    attempt_failures: IntCounterVec,
+    upstream: IntCounterVec,
+    scrape_failures: IntCounterVec,
+    notes: IntCounterVec,
+    /// Kinds of notes seen, so that a replica that leaves takes its series along.
+    note_kinds: Mutex<BTreeSet<&'static str>>,
+    task_panics: IntCounterVec,
+    log_dropped: IntCounter,
+    connections: Connections,
+    config: ConfigMetrics,
+}
+
+/// What is known of the configuration in force.
+struct ConfigMetrics {
+    generation: IntGauge,
+    info: IntGaugeVec,
+    success: IntGauge,
+    failures: IntCounter,
+    time: Gauge,
+}
+
+/// Counts of client connections; cheap to clone into a listener.
+#[derive(Clone, Debug)]
+pub struct Connections {
+    /// Open now.
+    pub open: IntGauge,
+    /// Taken into service.
+    pub accepted: IntCounter,
+    /// Turned away at the cap.
+    pub over_cap: IntCounter,
+    /// Ended in the TLS handshake.
+    pub tls_failed: IntCounter,
+    /// Calls of `accept` that failed.
+    pub accept_errors: IntCounter,
+}
+
+impl fmt::Debug for Telemetry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Telemetry").field("series", &self.series.len()).finish_non_exhaustive()
+    }
+}
+
+fn opts(name: Name) -> Opts {
+    Opts::new(name.id, name.help)
+}
+
+fn counter(registry: &Registry, name: Name) -> prometheus::Result<IntCounter> {
+    let counter = IntCounter::with_opts(opts(name))?;
+    registry.register(Box::new(counter.clone()))?;
+    Ok(counter)
+}
+
+fn gauge(registry: &Registry, name: Name) -> prometheus::Result<IntGauge> {
+    let gauge = IntGauge::with_opts(opts(name))?;
+    registry.register(Box::new(gauge.clone()))?;
+    Ok(gauge)
+}
+
+impl Telemetry {
+    /// An own registry with every metric in it and nothing counted.
+    ///
+    /// # Errors
+    /// Only where two metrics share a name, which a test rules out.
+    pub fn new() -> Result<Arc<Self>, prometheus::Error> {
+        let registry = Registry::new();
+        let gauges = Gauges::new()?;
+        registry.register(Box::new(gauges.clone()))?;
+        registry.register(Box::new(Process::new()?))?;
+        let info = IntGaugeVec::new(opts(names::BUILD_INFO), &["version"])?;
+        registry.register(Box::new(info.clone()))?;
+        info.with_label_values(&[build::VERSION]).set(1);
+        let replica = |name| counters(&registry, name, &["pool", "replica"]);
+        Ok(Arc::new(Self {
+            families: Families::new(&registry)?,
+            series: DashMap::new(),
+            known: ArcSwap::default(),
+            gauges,
+            shed: counters(&registry, names::SHED, &["pool", "class", "reason"])?,
+            retry_after: histograms(&registry, names::RETRY_AFTER, &["pool"], &RETRY_AFTER_BOUNDS)?,
+            retries: counters(&registry, names::RETRIES, &["pool"])?,
+            attempt_failures: counters(
+                &registry,
+                names::ATTEMPT_FAILURES,
+                &["pool", "replica", "failure"],
+            )?,
+            upstream: counters(&registry, names::UPSTREAM, &["pool", "replica", "status"])?,
+            scrape_failures: replica(names::SCRAPE_FAILURES)?,
+            notes: counters(&registry, names::NOTES, &["pool", "replica", "note"])?,
+            note_kinds: Mutex::default(),
+            task_panics: counters(&registry, names::TASK_PANICS, &["task"])?,
+            log_dropped: counter(&registry, names::LOG_DROPPED)?,
+            connections: Connections::new(&registry)?,
+            config: ConfigMetrics::new(&registry)?,
+            registry,
+        }))
+    }
+
+    /// Says which pools, classes and replicas may be labels from now on. The counters of
+    /// replicas that are gone go too, so that discovery cannot grow the registry.
+    pub fn configure(&self, pools: &[PoolLabels]) {
+        let known = Known::new(pools);
+        let now = known.replicas();
+        let before = self.known.swap(Arc::new(known)).replicas();
+        for (pool, replica) in before.difference(&now) {
+            self.forget(pool, replica);
+        }
+    }
+
+    fn forget(&self, pool: &str, replica: &str) {
+        // An error means that there was no such series.
+        for failure in Failure::ALL {
+            let labels = [pool, replica, failure.as_str()];
+            let _absent = self.attempt_failures.remove_label_values(&labels).is_err();
+        }
+        for status in STATUS_CLASSES {
+            let _absent = self.upstream.remove_label_values(&[pool, replica, status]).is_err();
+        }
+        for kind in self.note_kinds.lock().iter() {
+            let _absent = self.notes.remove_label_values(&[pool, replica, kind]).is_err();
+        }
+        let _absent = self.scrape_failures.remove_label_values(&[pool, replica]).is_err();
+    }
+
+    /// Says where the gates' snapshots come from; asked at every scrape and by `/status`.
+    pub fn watch_gates(&self, source: impl Fn() -> Vec<PoolSnapshot> + Send + Sync + 'static) {
+        self.gauges.connect(Arc::new(source));
+    }
+
+    /// The pools at this moment; empty before [`Telemetry::watch_gates`].
+    pub fn pools(&self) -> Vec<PoolSnapshot> {
+        self.gauges.pools()
+    }
+
+    /// Counts one request that has ended and writes its access-log line.
+    pub fn record(&self, record: &RequestRecord) {
+        let known = self.known.load();
+        let pool = known.pool(record.pool.as_deref());
+        let class = known.class(pool, &record.class);
+        self.series(pool, record.endpoint, class, record).record(record);
+        if record.attempts > 1 {
+            let retries = u64::from(record.attempts - 1);
+            self.retries.with_label_values(&[pool]).inc_by(retries);
+        }
+        if let Outcome::Rejected(reason) | Outcome::Evicted(reason) = record.outcome
+            && reason.retry_after()
+        {
+            self.shed.with_label_values(&[pool, class, reason.as_str()]).inc();
+        }
+        if let Some(wait) = record.rejection.and_then(|rejection| rejection.retry_after) {
+            self.retry_after.with_label_values(&[pool]).observe(wait.as_secs_f64());
+        }
+        access::write(record);
+    }
+
+    fn series(
+        &self,
+        pool: &str,
+        endpoint: Option<Endpoint>,
+        class: &str,
+        record: &RequestRecord,
+    ) -> Arc<Series> {
+        let name = |label: &str, given: Option<&Arc<str>>| match given {
+            Some(given) if **given == *label => Arc::clone(given),
+            _ => Arc::from(label),
+        };
+        let key = (name(pool, record.pool.as_ref()), endpoint, name(class, Some(&record.class)));
+        if let Some(series) = self.series.get(&key) {
+            return Arc::clone(&series);
+        }
+        let made = || {
+            let endpoint = endpoint.map_or(UNKNOWN, Endpoint::as_str);
+            Arc::new(self.families.series(pool, endpoint, class))
+        };
+        Arc::clone(&self.series.entry(key).or_insert_with(made))
+    }
+
+    /// Counts an attempt that failed before a byte of its answer was relayed.
+    pub fn attempt_failed(&self, pool: &str, replica: &str, failure: Failure) {
+        self.with_replica(pool, replica, |pool, replica| {
+            self.attempt_failures.with_label_values(&[pool, replica, failure.as_str()]).inc();
+        });
+    }
+
+    /// Counts a replica's answer by the class of its status.
+    pub fn upstream_response(&self, pool: &str, replica: &str, status: u16) {
+        let class = usize::from(status / 100).checked_sub(1);
+        let class = class.and_then(|at| STATUS_CLASSES.get(at)).copied().unwrap_or(UNKNOWN);
+        self.with_replica(pool, replica, |pool, replica| {
+            self.upstream.with_label_values(&[pool, replica, class]).inc();
+        });
+    }
+
+    /// Counts a reading of a replica's metrics that failed.
+    pub fn scrape_failed(&self, pool: &str, replica: &str) {
+        self.with_replica(pool, replica, |pool, replica| {
+            self.scrape_failures.with_label_values(&[pool, replica]).inc();
+        });
+    }
+
+    /// Counts what the dispatcher noticed of a replica. `kind` is a word of the code's own.
+    pub fn note(&self, pool: &str, replica: &str, kind: &'static str) {
+        self.note_kinds.lock().insert(kind);
+        self.with_replica(pool, replica, |pool, replica| {
+            self.notes.with_label_values(&[pool, replica, kind]).inc();
+        });
+    }
+
+    fn with_replica(&self, pool: &str, replica: &str, count: impl FnOnce(&str, &str)) {
+        let known = self.known.load();
+        let pool = known.pool(Some(pool));
+        count(pool, known.replica(pool, replica));
+    }
+
+    /// Counts a panic; `task` is the name that the task was spawned with.
+    pub fn task_panicked(&self, task: &'static str) {
+        self.task_panics.with_label_values(&[task]).inc();
+    }
+
+    /// The counter of log lines that were dropped.
+    pub fn log_dropped(&self) -> IntCounter {
+        self.log_dropped.clone()
+    }
+
+    /// The listeners' counters.
+    pub fn connections(&self) -> Connections {
+        self.connections.clone()
+    }
+
+    /// A configuration was taken: the `generation`-th, with this hash, at this time of day.
+    pub fn config_taken(&self, generation: u64, hash: &str, at: SystemTime) {
+        self.config.generation.set(i64::try_from(generation).unwrap_or(i64::MAX));
+        self.config.info.reset();
+        self.config.info.with_label_values(&[hash]).set(1);
+        self.config.success.set(1);
+        let since_epoch = at.duration_since(UNIX_EPOCH).unwrap_or_default();
+        self.config.time.set(whole(since_epoch.as_secs()));
+    }
+
+    /// A configuration was refused; the one before stays in force.
+    pub fn config_refused(&self) {
+        self.config.success.set(0);
+        self.config.failures.inc();
+    }
+
+    /// Everything, in Prometheus' text format.
+    pub fn render(&self) -> String {
+        let families = self.registry.gather();
+        TextEncoder::new().encode_to_string(&families).unwrap_or_else(|error| {
+            tracing::error!(%error, "metrics could not be written");
+            String::new()
+        })
+    }
+
+    #[cfg(test)]
+    pub(super) fn registry(&self) -> &Registry {
+        &self.registry
+    }
+}
+
+impl Connections {
+    fn new(registry: &Registry) -> prometheus::Result<Self> {
+        let total = counters(registry, names::CONNECTIONS_TOTAL, &["result"])?;
+        Ok(Self {
+            open: gauge(registry, names::CONNECTIONS)?,
+            accepted: total.with_label_values(&["accepted"]),
+            over_cap: total.with_label_values(&["over_cap"]),
+            tls_failed: total.with_label_values(&["tls_failed"]),
+            accept_errors: counter(registry, names::ACCEPT_ERRORS)?,
+        })
+    }
+}
+
+impl ConfigMetrics {
+    fn new(registry: &Registry) -> prometheus::Result<Self> {
+        let info = IntGaugeVec::new(opts(names::CONFIG_INFO), &["hash"])?;
+        registry.register(Box::new(info.clone()))?;
+        let time = Gauge::with_opts(opts(names::CONFIG_TIME))?;
+        registry.register(Box::new(time.clone()))?;
+        Ok(Self {
+            generation: gauge(registry, names::CONFIG_GENERATION)?,
+            info,
+            success: gauge(registry, names::CONFIG_SUCCESS)?,
+            failures: counter(registry, names::CONFIG_FAILURES)?,
+            time,
+        })
+    }
+}
