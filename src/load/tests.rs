@@ -1,0 +1,200 @@
+//! Runs against a scripted server on real sockets: the point here is the socket.
+
+use std::convert::Infallible;
+use std::future::{pending, ready};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body::Frame;
+use http_body_util::{BodyExt as _, Full, combinators::UnsyncBoxBody};
+use hyper::body::Incoming;
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+
+use super::*;
+use crate::lifecycle::Clock;
+
+type Answer = UnsyncBoxBody<Bytes, Infallible>;
+
+/// What the server does with its n-th request.
+#[derive(Clone, Copy, Debug)]
+enum Do {
+    Stream,
+    Refuse,
+    Cut,
+    Hang,
+    CloseAfter,
+    EngineError,
+}
+
+const CONTENT: &str = "data: {\"choices\":[{\"delta\":{\"content\":\"a\"}}]}\n\n";
+const END: &str = "data: {\"choices\":[],\"usage\":{\"completion_tokens\":5}}\n\ndata: [DONE]\n\n";
+
+fn full(text: String) -> Answer {
+    Full::new(Bytes::from(text)).boxed_unsync()
+}
+
+async fn answer(what: Do) -> Result<Response<Answer>, std::io::Error> {
+    let stream = format!("{CONTENT}{CONTENT}{END}");
+    Ok(match what {
+        Do::Stream => Response::new(full(stream)),
+        Do::CloseAfter => {
+            Response::builder().header("connection", "close").body(full(stream)).unwrap()
+        }
+        Do::Refuse => Response::builder()
+            .status(503)
+            .header("retry-after", "1")
+            .header("retry-after-ms", "1")
+            .header("x-weir-reason", "queue_full")
+            .body(full("{}".to_owned()))
+            .unwrap(),
+        Do::EngineError => Response::new(full(format!(
+            "{CONTENT}data: {{\"error\":{{\"message\":\"dead\"}}}}\n\ndata: [DONE]\n\n"
+        ))),
+        Do::Cut => Response::new(full(CONTENT.to_owned())),
+        Do::Hang => {
+            let first = Frame::data(Bytes::from_static(CONTENT.as_bytes()));
+            Response::new(OneThenNever(Some(first)).boxed_unsync())
+        }
+    })
+}
+
+/// A body that begins and never ends.
+struct OneThenNever(Option<Frame<Bytes>>);
+
+impl http_body::Body for OneThenNever {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        self.0.take().map_or(Poll::Pending, |frame| Poll::Ready(Some(Ok(frame))))
+    }
+}
+
+/// Serves `script` in turn, over and over, until dropped with its set.
+async fn serve(script: &'static [Do]) -> (http::Uri, Arc<AtomicUsize>, JoinSet<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let uri = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
+    let served = Arc::new(AtomicUsize::new(0));
+    let count = served.clone();
+    let mut tasks = JoinSet::new();
+    tasks.spawn(async move {
+        let mut lines = JoinSet::new();
+        loop {
+            let (stream, _) = listener.accept().await.unwrap();
+            let count = count.clone();
+            let service = hyper::service::service_fn(move |request: Request<Incoming>| {
+                let count = count.clone();
+                async move {
+                    assert_eq!(request.uri().path(), "/v1/chat/completions");
+                    request.into_body().collect().await.unwrap();
+                    let number = count.fetch_add(1, Ordering::Relaxed);
+                    answer(script[number % script.len()]).await
+                }
+            });
+            lines.spawn(async move {
+                let line = hyper::server::conn::http1::Builder::new()
+                    .serve_connection(TokioIo::new(stream), service);
+                drop(line.await);
+            });
+        }
+    });
+    (uri, served, tasks)
+}
+
+fn options(url: http::Uri, mode: Mode) -> LoadOptions {
+    let mut options = LoadOptions::new(url, "tiny", mode);
+    options.duration = Duration::from_millis(300);
+    options.grace = Duration::from_millis(300);
+    options.slo = crate::domain::Slo::default();
+    options
+}
+
+async fn run_all(options: LoadOptions) -> LoadReport {
+    run(options, Clock::start(), Arc::default(), pending()).await.unwrap()
+}
+
+#[tokio::test]
+async fn every_outcome_is_told_apart_and_they_add_up() {
+    let script = &[Do::Stream, Do::Refuse, Do::Cut, Do::EngineError, Do::Hang];
+    let (url, served, _server) = serve(script).await;
+    let report = run_all(options(url, Mode::Open(200.0))).await;
+    assert_eq!(
+        report.offered,
+        report.ok + report.shed + report.errors + report.cancelled + report.dropped
+    );
+    assert_eq!(report.offered as usize, served.load(Ordering::Relaxed));
+    let share = report.offered / 5;
+    for (seen, of_five) in
+        [(report.ok, 1), (report.shed, 1), (report.errors, 2), (report.cancelled, 1)]
+    {
+        assert!(seen >= share * of_five && seen <= (share + 1) * of_five, "{report:?}");
+    }
+    assert_eq!(report.reasons["queue_full"], report.shed);
+    assert_eq!(report.refusals_with_retry_after, report.refusals);
+    assert_eq!(report.good, report.ok);
+    assert!(report.error_kinds["no_done"] >= share && report.error_kinds["stream_error"] >= share);
+}
+
+#[tokio::test]
+async fn a_client_that_retries_gets_through_and_every_refusal_is_counted() {
+    let (url, served, _server) = serve(&[Do::Refuse]).await;
+    let mut options = options(url, Mode::Open(100.0));
+    options.retries = 2;
+    let report = run_all(options).await;
+    assert_eq!(report.shed, report.offered);
+    assert_eq!(report.refusals, report.offered * 3);
+    assert_eq!(served.load(Ordering::Relaxed) as u64, report.offered * 3);
+}
+
+#[tokio::test]
+async fn connections_closed_by_the_server_cost_nothing() {
+    let (url, _, _server) = serve(&[Do::CloseAfter, Do::Stream]).await;
+    let report = run_all(options(url, Mode::Open(200.0))).await;
+    assert_eq!(report.ok, report.offered);
+    assert_eq!(report.itl_seconds.unwrap().count as u64, report.ok, "two frames have one gap");
+    assert!(report.tokens_per_second * report.window_seconds > 4.9 * report.ok as f64);
+}
+
+#[tokio::test]
+async fn a_closed_loop_holds_its_clients() {
+    let (url, served, _server) = serve(&[Do::Hang]).await;
+    let report = run_all(options(url, Mode::Closed(3))).await;
+    assert_eq!((report.offered, report.cancelled), (3, 3));
+    assert_eq!(served.load(Ordering::Relaxed), 3);
+}
+
+#[tokio::test]
+async fn more_than_may_be_open_is_dropped_and_voids_the_run() {
+    let (url, _, _server) = serve(&[Do::Hang]).await;
+    let mut options = options(url, Mode::Open(100.0));
+    options.max_in_flight = 2;
+    let report = run_all(options).await;
+    assert_eq!(report.dropped + 2, report.offered);
+    assert!(report.void.is_some());
+}
+
+#[tokio::test]
+async fn a_stopped_run_reports_what_was_sent() {
+    let (url, served, _server) = serve(&[Do::Stream]).await;
+    let mut options = options(url, Mode::Open(100.0));
+    options.duration = Duration::from_hours(1);
+    let report = run(options, Clock::start(), Arc::default(), ready(())).await.unwrap();
+    assert_eq!(report.offered as usize, served.load(Ordering::Relaxed));
+}
+
+#[tokio::test]
+async fn only_plain_http_is_spoken() {
+    let options = options("https://localhost".parse().unwrap(), Mode::Open(1.0));
+    let refused = run(options, Clock::start(), Arc::default(), ready(())).await;
+    assert!(matches!(refused, Err(TargetError::Url(_))));
+}
