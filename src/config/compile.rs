@@ -187,7 +187,7 @@ impl Compiler<'_> {
                 &at("max_buffered_bytes"),
                 file.max_buffered_bytes,
                 1 << 30,
-                1 << 10..=1 << 50,
+                1 << 10..=1 << 40,
             ),
             body_timeout: self.span(&at("body_timeout"), file.body_timeout, secs(60)),
             min_body_rate: self.size(

@@ -76,7 +76,10 @@ fn addresses(into: &mut Compiler<'_>, files: &[PoolFile]) -> Vec<Vec<ReplicaAddr
             match text.parse::<ReplicaAddress>() {
                 Err(why) => {
                     let allowed = Some(r#"a server's root, such as "http://10.0.0.7:8000""#);
-                    into.faults.add(&path, format!("{text:?} {why}"), allowed);
+                    // A password must not end up in a log.
+                    let shown =
+                        if text.contains('@') { "it".to_owned() } else { format!("{text:?}") };
+                    into.faults.add(&path, format!("{shown} {why}"), allowed);
                 }
                 Ok(address) if address.scheme() == Scheme::Https => {
                     let message = "TLS to replicas is not built in yet";
@@ -287,7 +290,7 @@ fn check(into: &mut Compiler<'_>, file: PoolLimitsFile, at: &str) -> Limits {
         .queue_wait
         .map(|written| into.span(&format!("{at}.queue_wait"), Some(written), WAIT_UNTARGETED));
     let bytes = file.queue_bytes.map(|written| {
-        into.size(&format!("{at}.queue_bytes"), Some(written), BYTES, 1 << 10..=1 << 50)
+        into.size(&format!("{at}.queue_bytes"), Some(written), BYTES, 1 << 10..=1 << 40)
     });
     Limits { in_flight, max_num_seqs, wait, count: queue_count, bytes, gateways }
 }

@@ -33,8 +33,8 @@ impl Faults {
     /// Notes a fault of this key, unless it or a table around it is known to be faulty already.
     pub(super) fn add(&mut self, path: &str, message: impl Into<String>, allowed: Option<&str>) {
         let known = |error: &ConfigError| {
-            path.strip_prefix(&error.path)
-                .is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+            let within = |rest: &str| rest.is_empty() || rest.starts_with(['.', '[']);
+            error.path.is_empty() || path.strip_prefix(&error.path).is_some_and(within)
         };
         if !self.found.iter().any(known) {
             self.found.push(ConfigError {
@@ -88,6 +88,7 @@ pub(super) fn read<T: DeserializeOwned + Default>(name: &str, text: &str) -> (T,
         return (T::default(), faults);
     }
     note_lines(tree.get_ref(), "", text, &mut faults.lines);
+    refuse_lists(tree.get_mut(), "", &mut faults);
     let mut replaced = BTreeSet::new();
     while faults.found.len() < MOST_FAULTS {
         let attempt: Result<T, _> =
@@ -110,16 +111,59 @@ pub(super) fn read<T: DeserializeOwned + Default>(name: &str, text: &str) -> (T,
     (T::default(), faults)
 }
 
-/// serde's "what, expected which" in two.
+/// serde's "what, expected which" in two, in the words of TOML rather than of Rust.
 fn split(message: &str) -> (String, Option<String>) {
     let message = message.trim().replace('`', "\"");
-    match message.split_once(", expected ") {
-        Some((what, allowed)) => {
-            let allowed = allowed.strip_prefix("one of ").unwrap_or(allowed);
-            let what = what.replace("unknown field", "unknown key");
-            (what, Some(allowed.to_owned()))
+    let Some((what, allowed)) = message.split_once(", expected ") else {
+        return (message, None);
+    };
+    let what = if what.starts_with("unknown field") { "unknown key" } else { what };
+    let allowed = match allowed.strip_prefix("one of ").unwrap_or(allowed) {
+        "i64" => "a whole number",
+        "f64" => "a number",
+        "a boolean" => "true or false",
+        "a sequence" => "a list",
+        rust if rust.starts_with("struct ") => "a table",
+        other => other,
+    };
+    (what.to_owned(), Some(allowed.to_owned()))
+}
+
+/// serde takes a list for a table, as the values of its keys in order; TOML does not.
+fn refuse_lists(table: &mut DeTable<'_>, path: &str, faults: &mut Faults) {
+    const LISTS: [&str; 4] = ["pools", "replicas", "aliases", "endpoints"];
+    let keys: Vec<_> = table.keys().map(|key| key.get_ref().to_string()).collect();
+    for key in keys {
+        let path = join(path, &key);
+        let Some(value) = table.get_mut(key.as_str()) else {
+            continue;
+        };
+        match value.get_mut() {
+            DeValue::Table(table) => refuse_lists(table, &path, faults),
+            DeValue::Array(array) if LISTS.contains(&key.as_str()) => {
+                for (index, element) in array.iter_mut().enumerate() {
+                    let path = format!("{path}[{index}]");
+                    match element.get_mut() {
+                        DeValue::Table(table) => refuse_lists(table, &path, faults),
+                        list @ DeValue::Array(_) => {
+                            let (allowed, harmless) = if key == "pools" {
+                                ("a table", DeValue::Table(DeTable::new()))
+                            } else {
+                                ("a string", DeValue::String("".into()))
+                            };
+                            faults.add(&path, "is a list", Some(allowed));
+                            *list = harmless;
+                        }
+                        _ => {}
+                    }
+                }
+            }
+            DeValue::Array(_) => {
+                faults.add(&path, "is a list", None);
+                table.remove(key.as_str());
+            }
+            _ => {}
         }
-        None => (message, None),
     }
 }
 

@@ -189,3 +189,146 @@ fn pools_that_come_and_go_are_one_line_each() {
     let changes: Vec<_> = diff(&old, &new).into_iter().map(|change| change.path).collect();
     assert_eq!(changes, [r#"pools["large"]"#, r#"pools["tiny"]"#]);
 }
+
+const EXAMPLE: &str = include_str!("../../config/example.toml");
+
+/// Lines that show a key without a default: `#key = value`.
+fn shown(line: &str) -> bool {
+    line.strip_prefix('#').is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_lowercase()))
+}
+
+fn whole(text: &str) -> Sources {
+    let mut sources = Sources::only("example.toml", text);
+    let names = references(text);
+    sources.files = names.files.into_iter().map(|file| (file, Ok("word".to_owned()))).collect();
+    sources.env = names.env.into_iter().map(|name| (name, Some("word".to_owned()))).collect();
+    sources
+}
+
+#[test]
+fn the_example_says_exactly_the_defaults() {
+    let example = load(&Sources::only("example.toml", EXAMPLE)).unwrap();
+    let bare = "[[pools]]\nmodel = \"tiny\"\nslo = { ttft = \"1s\", tpot = \"50ms\" }\n\
+                replicas = [\"http://127.0.0.1:8101\", \"http://127.0.0.1:8102\"]";
+    let defaults = load(&Sources::only("bare.toml", bare)).unwrap();
+    assert_eq!(diff(&defaults, &example), Vec::new());
+}
+
+#[test]
+fn every_line_that_the_example_shows_can_be_switched_on() {
+    let lines: Vec<_> = EXAMPLE.lines().collect();
+    let mut tried = 0;
+    for (at, line) in lines.iter().enumerate().filter(|(_, line)| shown(line)) {
+        let mut text = lines.clone();
+        text[at] = line.trim_start_matches('#');
+        let loaded = load(&whole(&text.join("\n")));
+        assert!(loaded.is_ok(), "{line}: {loaded:?}");
+        tried += 1;
+    }
+    assert!(tried >= 10, "only {tried} lines");
+}
+
+#[test]
+fn the_example_shows_every_key() {
+    for table in [
+        "",
+        "server",
+        "server.tls",
+        "server.limits",
+        "timeouts",
+        "drain",
+        "log",
+        "pools",
+        "pools.slo",
+        "pools.limits",
+        "pools.retry",
+        "pools.scrape",
+        "pools.probe",
+    ] {
+        // serde itself says which keys there are.
+        let text = match table {
+            "pools" => "[[pools]]\nnone = 1".to_owned(),
+            "" => "none = 1".to_owned(),
+            inner if inner.starts_with("pools.") => format!("[[pools]]\n[{inner}]\nnone = 1"),
+            other => format!("[{other}]\nnone = 1"),
+        };
+        let errors = load(&Sources::only("", &text)).unwrap_err();
+        let unknown = errors.0.iter().find(|error| error.path.ends_with("none")).unwrap();
+        let keys = unknown.allowed.as_ref().unwrap().split(&[',', ' '][..]);
+        for key in keys.map(|key| key.trim_matches('"')).filter(|key| *key != "or") {
+            let said = |line: &str| {
+                let line = line.trim_start_matches(['#', ' ', '[']);
+                line.split(['=', ']', ' ', '.']).next() == Some(key)
+                    || line.contains(&format!(".{key}]"))
+                    || line.contains(&format!("{{ {key} ="))
+                    || line.contains(&format!(", {key} ="))
+            };
+            assert!(key.is_empty() || EXAMPLE.lines().any(said), "{table}.{key}");
+        }
+    }
+}
+
+mod anything {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A change to a right text: cut out a stretch, and put something in its place.
+    fn mutated() -> impl Strategy<Value = String> {
+        let pieces = prop_oneof![
+            Just(String::new()),
+            Just("[[pools]]\n".to_owned()),
+            Just("-1".to_owned()),
+            Just("[]".to_owned()),
+            Just("{}".to_owned()),
+            Just("\"\"".to_owned()),
+            Just("1979-05-27T07:32:00Z".to_owned()),
+            Just("\"x.y\" = [[1], {a = 2}]\n".to_owned()),
+            "\\PC{0,12}",
+        ];
+        let start = prop_oneof![Just(SMALLEST), Just(OTHER), Just(EXAMPLE)];
+        (start, prop::collection::vec((any::<prop::sample::Index>(), 0..60_usize, pieces), 1..6))
+            .prop_map(|(text, edits)| {
+                let mut text: Vec<char> = text.chars().collect();
+                for (at, length, piece) in edits {
+                    let at = at.index(text.len() + 1);
+                    let end = (at + length).min(text.len());
+                    text.splice(at..end, piece.chars());
+                }
+                text.into_iter().collect()
+            })
+    }
+
+    fn holds(text: &str) -> Result<(), TestCaseError> {
+        match load(&whole(text)) {
+            Ok(config) => {
+                prop_assert!(!config.pools.is_empty());
+                prop_assert!(diff(&config, &config).is_empty());
+                for pool in &config.pools {
+                    prop_assert!(!pool.replicas.is_empty() && !pool.model.is_empty());
+                    prop_assert!(pool.policy.limit.in_flight != Some(0));
+                    prop_assert!(!pool.policy.queue.wait.is_zero());
+                    prop_assert!(pool.policy.gateways >= 1 && pool.policy.attempts >= 1);
+                }
+            }
+            Err(errors) => {
+                prop_assert!(!errors.0.is_empty() && errors.0.len() < 500);
+                let lines = text.lines().count().max(1) + 1;
+                prop_assert!(errors.0.iter().all(|error| error.line.is_none_or(|l| l <= lines)));
+            }
+        }
+        Ok(())
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_read_or_refused(text in "\\PC{0,200}") {
+            holds(&text)?;
+        }
+
+        #[test]
+        fn any_change_of_a_right_file_is_read_or_refused(text in mutated()) {
+            holds(&text)?;
+        }
+    }
+}
