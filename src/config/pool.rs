@@ -257,6 +257,10 @@ fn limits(into: &mut Compiler<'_>, file: &PoolFile, at: &str) -> (Limits, LimitS
             }
         }
     }
+    if limits.in_flight.zip(limits.max_num_seqs).is_some_and(|(limit, most)| limit > most) {
+        let message = "is above max_num_seqs: what is more waits inside the engine";
+        into.warn(&format!("{at}.limits.in_flight"), message);
+    }
     if limits.in_flight.is_none() {
         let message = "is not given: the limit is assumed from the engine's own facts";
         into.warn(&format!("{at}.limits.in_flight"), message);

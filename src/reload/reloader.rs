@@ -11,11 +11,12 @@ use crate::config::{Config, ConfigErrors, Sources, diff, hold_fixed, load, setti
 use crate::lifecycle::{Clock, Hangup};
 
 use super::watch::Watch;
-use super::{Cause, Handle, Loader, Outcome, Report};
+use super::{Cause, Handle, Loader, Outcome, Report, Running};
 
 /// Requests for a reload that may stand at once.
 const ASKED: usize = 8;
 
+type Observer = Box<dyn Fn(&Report, &Running) + Send + Sync>;
 type Ask = (Cause, oneshot::Sender<Arc<Report>>);
 
 /// Asks for a reload, and hears how it went.
@@ -38,8 +39,8 @@ pub struct Reloader {
     clock: Clock,
     /// What was read last, good or bad, so that one fault is said once.
     seen: Result<Sources, ConfigErrors>,
-    /// Told of every reload, to count it.
-    observer: Box<dyn Fn(&Report) + Send + Sync>,
+    /// Told of every reload and of what runs after it, to count it.
+    observer: Observer,
     asks: mpsc::Receiver<Ask>,
     asker: Asker,
 }
@@ -55,10 +56,11 @@ impl Reloader {
     pub fn start(
         loader: Loader,
         clock: Clock,
-        observer: impl Fn(&Report) + Send + Sync + 'static,
+        observer: impl Fn(&Report, &Running) + Send + Sync + 'static,
     ) -> Result<Self, ConfigErrors> {
         let sources = loader.fetch()?;
         let config = load(&sources)?;
+        say_warnings(&config);
         let hash = hash(&config);
         let handle = Handle::new(config, &hash, clock.wall());
         let (sender, asks) = mpsc::channel(ASKED);
@@ -129,7 +131,7 @@ impl Reloader {
         self.seen = fetched;
         let report = Report { cause, outcome };
         report.log();
-        (self.observer)(&report);
+        (self.observer)(&report, &self.handle.running());
         report
     }
 
@@ -140,6 +142,7 @@ impl Reloader {
         if changes.is_empty() {
             return Outcome::Unchanged;
         }
+        say_warnings(&config);
         let held = hold_fixed(&running, config);
         let hash = hash(&held);
         let generation = self.handle.replace(held, &hash, self.clock.wall());
@@ -149,6 +152,12 @@ impl Reloader {
     fn refuse(&self, errors: ConfigErrors) -> Outcome {
         self.handle.set_refusal(Some(errors.clone()));
         Outcome::Refused(errors)
+    }
+}
+
+fn say_warnings(config: &Config) {
+    for warning in &config.warnings {
+        tracing::warn!("{}: {}", warning.path, warning.message);
     }
 }
 

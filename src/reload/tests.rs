@@ -25,7 +25,7 @@ fn start(folder: &TempDir) -> (Reloader, Arc<AtomicUsize>) {
     fs::write(&path, text(96)).unwrap();
     let refused = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&refused);
-    let observer = move |report: &Report| {
+    let observer = move |report: &Report, _: &Running| {
         if matches!(report.outcome, Outcome::Refused(_)) {
             count.fetch_add(1, Ordering::Relaxed);
         }

@@ -1,5 +1,14 @@
 //! One binary for all integration tests, so that they link once.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::string_slice,
+    reason = "a test ends where it fails, in its helpers too"
+)]
+
 mod config_corpus;
 mod layering;
 mod reload;

@@ -35,7 +35,7 @@ struct Watched {
 
 impl Watched {
     async fn start(path: &Path) -> Self {
-        let reloader = Reloader::start(Loader::new(path), Clock::start(), |_| {}).unwrap();
+        let reloader = Reloader::start(Loader::new(path), Clock::start(), |_, _| {}).unwrap();
         let handle = Arc::clone(reloader.handle());
         let asker = reloader.asker();
         let tasks = Tasks::new(|name| panic!("{name} panicked"));
