@@ -36,7 +36,7 @@ impl Faults {
             let within = |rest: &str| rest.is_empty() || rest.starts_with(['.', '[']);
             error.path.is_empty() || path.strip_prefix(&error.path).is_some_and(within)
         };
-        if !self.found.iter().any(known) {
+        if self.found.len() < MOST_FAULTS && !self.found.iter().any(known) {
             self.found.push(ConfigError {
                 file: self.file.clone(),
                 line: self.line(path),
@@ -63,9 +63,18 @@ impl Faults {
         self.found.is_empty()
     }
 
-    /// What was found, in the order of lines.
+    /// What was found, in the order of lines; what is nowhere to be found comes last.
     pub(super) fn into_errors(mut self) -> Vec<ConfigError> {
-        self.found.sort_by_key(|error| error.line);
+        self.found.sort_by_key(|error| (error.line.is_none(), error.line));
+        if self.found.len() >= MOST_FAULTS {
+            self.found.push(ConfigError {
+                file: self.file,
+                line: None,
+                path: String::new(),
+                message: "has so many faults that the rest was not looked for".to_owned(),
+                allowed: None,
+            });
+        }
         self.found
     }
 }
@@ -74,10 +83,11 @@ impl Faults {
 pub(super) fn read<T: DeserializeOwned + Default>(name: &str, text: &str) -> (T, Faults) {
     let mut faults = Faults::new(name);
     let (mut tree, errors) = DeTable::parse_recoverable(text);
+    let ends = LineEnds::of(text);
     for error in errors.into_iter().take(MOST_FAULTS) {
         faults.found.push(ConfigError {
             file: name.to_owned(),
-            line: error.span().map(|span| line_at(text, span.start)),
+            line: error.span().map(|span| ends.line(span.start)),
             path: String::new(),
             message: error.message().trim().replace('\n', ", "),
             allowed: None,
@@ -87,7 +97,7 @@ pub(super) fn read<T: DeserializeOwned + Default>(name: &str, text: &str) -> (T,
         // What a recovered tree says beside its syntax errors is a guess.
         return (T::default(), faults);
     }
-    note_lines(tree.get_ref(), "", text, &mut faults.lines);
+    note_lines(tree.get_ref(), "", &ends, &mut faults.lines);
     refuse_lists(tree.get_mut(), "", &mut faults);
     let mut replaced = BTreeSet::new();
     while faults.found.len() < MOST_FAULTS {
@@ -221,34 +231,48 @@ fn remove_within(value: &mut Spanned<DeValue<'_>>, path: &[&Segment], fresh: boo
     }
 }
 
-fn note_lines(table: &DeTable<'_>, path: &str, text: &str, lines: &mut BTreeMap<String, usize>) {
+fn note_lines(
+    table: &DeTable<'_>,
+    path: &str,
+    ends: &LineEnds,
+    lines: &mut BTreeMap<String, usize>,
+) {
     for (key, value) in table {
         let path = join(path, key.get_ref());
-        lines.insert(path.clone(), line_at(text, key.span().start));
-        note_value(value, &path, text, lines);
+        lines.insert(path.clone(), ends.line(key.span().start));
+        note_value(value, &path, ends, lines);
     }
 }
 
 fn note_value(
     value: &Spanned<DeValue<'_>>,
     path: &str,
-    text: &str,
+    ends: &LineEnds,
     lines: &mut BTreeMap<String, usize>,
 ) {
     match value.get_ref() {
-        DeValue::Table(table) => note_lines(table, path, text, lines),
+        DeValue::Table(table) => note_lines(table, path, ends, lines),
         DeValue::Array(array) => {
             for (index, element) in array.iter().enumerate() {
                 let path = format!("{path}[{index}]");
-                lines.insert(path.clone(), line_at(text, element.span().start));
-                note_value(element, &path, text, lines);
+                lines.insert(path.clone(), ends.line(element.span().start));
+                note_value(element, &path, ends, lines);
             }
         }
         _ => {}
     }
 }
 
-fn line_at(text: &str, offset: usize) -> usize {
-    let before = text.as_bytes().get(..offset).unwrap_or(text.as_bytes());
-    memchr::memchr_iter(b'\n', before).count() + 1
+/// Where the lines of a text end, so that the line of an offset is found without reading it all.
+struct LineEnds(Vec<usize>);
+
+impl LineEnds {
+    fn of(text: &str) -> Self {
+        Self(memchr::memchr_iter(b'\n', text.as_bytes()).collect())
+    }
+
+    /// The line of an offset, from 1.
+    fn line(&self, offset: usize) -> usize {
+        self.0.partition_point(|end| *end < offset) + 1
+    }
 }

@@ -268,6 +268,25 @@ fn the_example_shows_every_key() {
     }
 }
 
+#[test]
+fn a_file_of_nothing_but_faults_ends_soon() {
+    let many = |piece: &str| piece.repeat(40_000);
+    for text in [
+        format!("[[pools]]\nreplicas = [{}]", many("5,")),
+        format!("[[pools]]\naliases = [{}]", many("[],")),
+        format!("[[pools]]\nreplicas = [{}]", many("'',")),
+        many("[[pools]]\n"),
+        (0..10_000).map(|n| format!("key{n} = {n}\n")).collect(),
+        format!("{}x = 1", many("a.")),
+        format!("x = {}", many("[")),
+        format!("x = {}", many("{a=")),
+        format!("[{}x]", many("a.")),
+    ] {
+        let errors = load(&Sources::only("weir.toml", &text)).unwrap_err();
+        assert!(errors.0.len() <= 51, "{}", errors.0.len());
+    }
+}
+
 mod anything {
     use proptest::prelude::*;
 
