@@ -1,62 +1,82 @@
 //! Reports as lines of a table for a terminal; the JSON has the rest.
+//!
+//! Cells are parted by blanks and hold none, so that a script can take them by number.
 
 use std::fmt;
 
 use super::LoadReport;
 use crate::stats::Quantiles;
 
-/// The heading over [`Row`]s.
-pub const HEADING: &str = "offered/s   good/s   good%     ok/s   shed%  errors  ttft p50/p95/p99 ms  itl p99 ms  shed p99 ms  Retry-After  late p99 ms";
+/// The heading over [`Row`]s; times are milliseconds.
+pub const HEADING: &str = "offered/s    good/s  good%      ok/s  shed% errors ttft_p50 ttft_p95 \
+    ttft_p99  itl_p99 shed_p99 retry_after% late_p99";
 
-/// One report as one line.
+/// One report as one line; `-` where nothing was measured.
 #[derive(Clone, Copy, Debug)]
 pub struct Row<'a>(pub &'a LoadReport);
 
 impl fmt::Display for Row<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let report = self.0;
-        let ttft = report.ttft_seconds.unwrap_or_default();
-        let p99 = |of: Option<Quantiles>| of.map(|of| of.p99 * 1e3);
+        let bad = report.errors + report.cancelled + report.dropped;
+        let told = share(report.refusals_with_retry_after, report.refusals);
         write!(
             f,
-            "{:9.1} {:8.1} {:7.1} {:8.1} {:7.1} {:7}  {:6.0}/{:6.0}/{:6.0} {} {} {:>12} {}",
+            "{:9.1} {:9.1} {:6.1} {:9.1} {:6.1} {bad:6}",
             report.offered_per_second,
             report.goodput_per_second,
             report.goodput_share * 100.0,
             report.ok_per_second,
-            share(report.shed, report.offered) * 100.0,
-            report.errors + report.cancelled + report.dropped,
-            ttft.p50 * 1e3,
-            ttft.p95 * 1e3,
-            ttft.p99 * 1e3,
-            Cell(p99(report.itl_seconds)),
-            Cell(p99(report.refusal_seconds)),
-            if report.refusals == 0 {
-                "-".to_owned()
-            } else {
-                format!("{:.0}%", share(report.refusals_with_retry_after, report.refusals) * 100.0)
-            },
-            Cell(p99(report.lateness_seconds)),
+            share(report.shed, report.offered).unwrap_or_default() * 100.0,
         )?;
-        match &report.void {
-            Some(why) => write!(f, "  VOID: {why}"),
-            None => Ok(()),
-        }
+        let pick = |of: Option<Quantiles>, pick: fn(Quantiles) -> f64| {
+            Cell(of.map(|of| pick(of) * 1e3), 8)
+        };
+        write!(
+            f,
+            " {} {} {} {} {} {} {}",
+            pick(report.ttft_seconds, |of| of.p50),
+            pick(report.ttft_seconds, |of| of.p95),
+            pick(report.ttft_seconds, |of| of.p99),
+            pick(report.itl_seconds, |of| of.p99),
+            pick(report.refusal_seconds, |of| of.p99),
+            Cell(told.map(|share| share * 100.0), 12),
+            pick(report.lateness_seconds, |of| of.p99),
+        )?;
+        report.void.as_ref().map_or(Ok(()), |why| write!(f, "  VOID: {why}"))
     }
 }
 
-struct Cell(Option<f64>);
+/// A number in so many columns, or a dash.
+struct Cell(Option<f64>, usize);
 
 impl fmt::Display for Cell {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
-            Some(value) => write!(f, "{value:12.1}"),
-            None => write!(f, "{:>12}", "-"),
+            Some(value) => write!(f, "{value:>0$.1}", self.1),
+            None => write!(f, "{:>1$}", "-", self.1),
         }
     }
 }
 
 #[expect(clippy::cast_precision_loss, reason = "counts stay far below 2^52")]
-fn share(part: u64, whole: u64) -> f64 {
-    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
+fn share(part: u64, whole: u64) -> Option<f64> {
+    (whole > 0).then(|| part as f64 / whole as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{LoadOptions, Mode};
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn a_row_has_as_many_cells_as_the_heading() {
+        let options =
+            LoadOptions::new("http://localhost".parse().unwrap(), "tiny", Mode::Open(1.0));
+        let mut report = LoadReport::of(&options, &[], Duration::from_secs(1));
+        assert!(report.void.take().is_some(), "nothing offered says nothing");
+        let cells = |line: &str| line.split_whitespace().count();
+        assert_eq!(cells(&Row(&report).to_string()), cells(HEADING));
+    }
 }
