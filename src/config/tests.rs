@@ -276,7 +276,7 @@ fn a_file_of_nothing_but_faults_ends_soon() {
         format!("[[pools]]\naliases = [{}]", many("[],")),
         format!("[[pools]]\nreplicas = [{}]", many("'',")),
         many("[[pools]]\n"),
-        (0..10_000).map(|n| format!("key{n} = {n}\n")).collect(),
+        (0..10_000).map(|n| format!("key{n} = {n}\n")).collect::<Vec<_>>().concat(),
         format!("{}x = 1", many("a.")),
         format!("x = {}", many("[")),
         format!("x = {}", many("{a=")),
