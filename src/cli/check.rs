@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use crate::config::{Config, ConfigErrors, PoolConfig, diff, load, settings};
+use crate::config::{Config, ConfigErrors, PoolConfig, diff, load, settings, show_size};
 use crate::reload::Loader;
 
 /// The exit code of a configuration that is wrong.
@@ -77,11 +77,12 @@ fn summary_of(pool: &PoolConfig, out: &mut impl Write) -> io::Result<()> {
     let names: Vec<_> = pool.replicas.iter().map(ToString::to_string).collect();
     let queue = &pool.policy.queue;
     let limit = pool.policy.limit.in_flight;
-    let limit = limit.map_or_else(|| "?".to_owned(), |limit| limit.to_string());
-    writeln!(out, "  pool {}: {} replicas: {}", pool.model, names.len(), names.join(", "))?;
-    writeln!(out, "    in flight, a replica: {limit} ({})", pool.limits_from)?;
+    let limit = limit.map_or_else(String::new, |limit| format!("{limit}, "));
+    writeln!(out, "  pool {}, replicas: {}", pool.model, names.join(", "))?;
+    writeln!(out, "    in flight, a replica: {limit}{}", pool.limits_from)?;
     let wait = humantime::format_duration(queue.wait);
-    writeln!(out, "    queue: {wait}, {} requests, {} bytes", queue.count, queue.bytes)
+    let bytes = show_size(queue.bytes);
+    writeln!(out, "    queue: {wait}, {} requests, {bytes} of bodies", queue.count)
 }
 
 fn changes(running: &Config, config: &Config, out: &mut impl Write) -> io::Result<()> {

@@ -65,7 +65,7 @@ pub fn diff(old: &Config, new: &Config) -> Vec<Change> {
         old: Some("pool".to_owned()),
         new: None,
         applies: Applies::Live,
-        effect: "its model is unknown to new requests; what is admitted ends in peace",
+        effect: "its model is unknown to new requests; what runs ends in peace",
     }));
     changes
 }
@@ -130,9 +130,6 @@ fn effect(path: &str, old: Option<&str>, new: Option<&str>) -> &'static str {
             }
             _ => "queued requests that fit now start at once",
         };
-    }
-    if path.contains(".limits.queue_") {
-        return "for requests that come from now on";
     }
     match path.split('.').next() {
         Some("timeouts") => "for requests that come from now on",

@@ -33,6 +33,7 @@ pub use model::{
 pub use secret::Secret;
 pub use settings::{Applies, Setting, settings};
 pub use sources::{References, Sources, references};
+pub use units::show_size;
 
 #[cfg(test)]
 mod tests;

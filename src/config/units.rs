@@ -69,7 +69,7 @@ from_text!(Span, span, DURATION);
 from_text!(Size, size, SIZE);
 
 /// A size as an operator would write it, in the largest unit that divides it.
-pub(super) fn show_size(bytes: u64) -> String {
+pub fn show_size(bytes: u64) -> String {
     let units = [(30, "GiB"), (20, "MiB"), (10, "KiB")];
     for (shift, unit) in units {
         if bytes > 0 && bytes.trailing_zeros() >= shift {
