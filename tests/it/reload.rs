@@ -6,15 +6,16 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
-use std::sync::Arc;
+use std::process::Command;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tempfile::TempDir;
 use tokio::sync::watch::Receiver;
 use tokio::time::timeout;
 
-use weir::lifecycle::{Clock, Tasks};
-use weir::reload::{Asker, Cause, Handle, Loader, Outcome, Reloader, Running};
+use weir::lifecycle::{Clock, Signals, Tasks};
+use weir::reload::{Asker, Cause, Handle, Loader, Outcome, Reloader, Report, Running};
 
 const HANGS: Duration = Duration::from_secs(20);
 
@@ -106,6 +107,30 @@ async fn a_file_behind_a_plain_link_and_a_limits_file_elsewhere_are_followed() {
     watched.becomes(48).await;
     fs::write(&limits, "[limits]\nin_flight = 24\n").unwrap();
     watched.becomes(24).await;
+}
+
+#[tokio::test]
+async fn a_hangup_reads_the_file_again() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("weir.toml");
+    fs::write(&path, text(96)).unwrap();
+    let causes = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&causes);
+    let observer = move |report: &Report, _: &Running| seen.lock().unwrap().push(report.cause);
+    let reloader = Reloader::start(Loader::new(&path), Clock::start(), observer).unwrap();
+    let tasks = Tasks::new(|name| panic!("{name} panicked"));
+    let hangup = Signals::listen().unwrap().hangup;
+    let asker = reloader.asker();
+    drop(tasks.background("reload", reloader.run(Some(hangup))));
+    asker.reload(Cause::Admin).await.unwrap();
+    let pid = std::process::id().to_string();
+    assert!(Command::new("kill").args(["-HUP", &pid]).status().unwrap().success());
+    let hung_up = async {
+        while !causes.lock().unwrap().contains(&Cause::Signal) {
+            asker.reload(Cause::Admin).await.unwrap();
+        }
+    };
+    timeout(HANGS, hung_up).await.unwrap();
 }
 
 #[tokio::test]
