@@ -49,6 +49,7 @@ pub struct Telemetry {
     task_panics: IntCounterVec,
     log_dropped: IntCounter,
     connections: Connections,
+    admin_connections: Connections,
     config: ConfigMetrics,
 }
 
@@ -111,6 +112,7 @@ impl Telemetry {
         let info = IntGaugeVec::new(opts(names::BUILD_INFO), &["version"])?;
         registry.register(Box::new(info.clone()))?;
         info.with_label_values(&[build::VERSION]).set(1);
+        let listeners = Listeners::new(&registry)?;
         let replica = |name| counters(&registry, name, &["pool", "replica"]);
         Ok(Arc::new(Self {
             families: Families::new(&registry)?,
@@ -131,7 +133,8 @@ impl Telemetry {
             note_kinds: Mutex::default(),
             task_panics: counters(&registry, names::TASK_PANICS, &["task"])?,
             log_dropped: counter(&registry, names::LOG_DROPPED)?,
-            connections: Connections::new(&registry)?,
+            connections: listeners.connections("public"),
+            admin_connections: listeners.connections("admin"),
             config: ConfigMetrics::new(&registry)?,
             registry,
         }))
@@ -263,9 +266,14 @@ impl Telemetry {
         self.log_dropped.clone()
     }
 
-    /// The listeners' counters.
+    /// The public listener's counters.
     pub fn connections(&self) -> Connections {
         self.connections.clone()
+    }
+
+    /// The admin listener's counters.
+    pub fn admin_connections(&self) -> Connections {
+        self.admin_connections.clone()
     }
 
     /// A configuration was taken: the `generation`-th, with this hash, at this time of day.
@@ -299,16 +307,31 @@ impl Telemetry {
     }
 }
 
-impl Connections {
+/// The families that [`Connections`] come from.
+struct Listeners {
+    open: IntGaugeVec,
+    total: IntCounterVec,
+    accept_errors: IntCounterVec,
+}
+
+impl Listeners {
     fn new(registry: &Registry) -> prometheus::Result<Self> {
-        let total = counters(registry, names::CONNECTIONS_TOTAL, &["result"])?;
-        Ok(Self {
-            open: gauge(registry, names::CONNECTIONS)?,
-            accepted: total.with_label_values(&["accepted"]),
-            over_cap: total.with_label_values(&["over_cap"]),
-            tls_failed: total.with_label_values(&["tls_failed"]),
-            accept_errors: counter(registry, names::ACCEPT_ERRORS)?,
-        })
+        let open = IntGaugeVec::new(opts(names::CONNECTIONS), &["listener"])?;
+        registry.register(Box::new(open.clone()))?;
+        let total = counters(registry, names::CONNECTIONS_TOTAL, &["listener", "result"])?;
+        let accept_errors = counters(registry, names::ACCEPT_ERRORS, &["listener"])?;
+        Ok(Self { open, total, accept_errors })
+    }
+
+    fn connections(&self, listener: &str) -> Connections {
+        let total = |result| self.total.with_label_values(&[listener, result]);
+        Connections {
+            open: self.open.with_label_values(&[listener]),
+            accepted: total("accepted"),
+            over_cap: total("over_cap"),
+            tls_failed: total("tls_failed"),
+            accept_errors: self.accept_errors.with_label_values(&[listener]),
+        }
     }
 }
 

@@ -1,0 +1,94 @@
+//! Answers that are given before anybody was asked: heads that cannot be taken.
+//!
+//! The same reason stands in the header and the body as everywhere else. The shape is the one
+//! that OpenAI's clients read; which dialect the path speaks is not known yet, since the head
+//! never came to be read.
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
+use http_body_util::Full;
+
+use crate::domain::Reason;
+
+const X_WEIR_REASON: &str = "x-weir-reason";
+
+/// What the reason means here, in a sentence for whoever reads the error.
+fn message(reason: Reason) -> &'static str {
+    match reason {
+        Reason::Headers => "The request's headers are larger or more than this gateway takes.",
+        Reason::SlowRequest => "The request's headers did not arrive in time.",
+        Reason::Overloaded => "This gateway holds as many connections as it may.",
+        _ => "The request's head is not valid HTTP.",
+    }
+}
+
+fn body(reason: Reason) -> Bytes {
+    let kind = if reason.status() >= 500 { "service_unavailable" } else { "invalid_request_error" };
+    let json = serde_json::json!({
+        "error": {
+            "message": message(reason),
+            "type": kind,
+            "param": null,
+            "code": reason.status(),
+            "reason": reason.as_str(),
+        }
+    });
+    Bytes::from(json.to_string())
+}
+
+/// The answer, for hyper to send.
+pub(super) fn response(reason: Reason) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(body(reason)));
+    *response.status_mut() =
+        StatusCode::from_u16(reason.status()).unwrap_or(StatusCode::BAD_REQUEST);
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert(X_WEIR_REASON, HeaderValue::from_static(reason.as_str()));
+    headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+    response
+}
+
+/// The answer as HTTP/1.1, for a connection that hyper has given up.
+pub(super) fn raw(reason: Reason) -> Vec<u8> {
+    let body = body(reason);
+    let status = reason.status();
+    let phrase = StatusCode::from_u16(status).ok().and_then(|status| status.canonical_reason());
+    let retry = if reason.retry_after() { "retry-after: 1\r\n" } else { "" };
+    let head = format!(
+        "HTTP/1.1 {status} {}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\
+         {X_WEIR_REASON}: {}\r\n{retry}connection: close\r\n\r\n",
+        phrase.unwrap_or("Error"),
+        body.len(),
+        reason.as_str(),
+    );
+    [head.as_bytes(), &body].concat()
+}
+
+/// Whether a head that hyper took is one that we take.
+pub(super) fn of_head(headers: &HeaderMap, max_bytes: usize, max_count: usize) -> Option<Reason> {
+    if headers.len() > max_count {
+        return Some(Reason::Headers);
+    }
+    // As on the wire in HTTP/1.1: name, colon, space, value, line end.
+    let bytes: usize =
+        headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 4).sum();
+    if bytes > max_bytes {
+        return Some(Reason::Headers);
+    }
+    // Two framings are how one request is smuggled inside another.
+    let two = headers.contains_key(header::TRANSFER_ENCODING)
+        && headers.contains_key(header::CONTENT_LENGTH);
+    two.then_some(Reason::Malformed)
+}
+
+/// The reason behind the bare answer that hyper writes for a head it could not read; `None`
+/// where `written` is no such answer.
+pub(super) fn of_bare_answer(written: &[u8]) -> Option<Reason> {
+    match written.get(..13)? {
+        b"HTTP/1.1 400 " | b"HTTP/1.0 400 " => Some(Reason::Malformed),
+        b"HTTP/1.1 431 " | b"HTTP/1.0 431 " | b"HTTP/1.1 414 " | b"HTTP/1.0 414 " => {
+            Some(Reason::Headers)
+        }
+        _ => None,
+    }
+}
