@@ -6,9 +6,10 @@
 //! have been allowed. [`diff`] says what a reload would change and whether it can, running.
 //!
 //! This room opens no file and reads no environment: [`references`] says what a text points at,
-//! `reload` fetches that, and [`Sources`] carries it in. Defaults stand in one place, `compile`.
+//! `reload` fetches that, and [`Sources`] carries it in. Every default stands in `compile`, `server` or `pool`.
 
 mod address;
+mod checks;
 mod compile;
 mod diff;
 mod error;
@@ -17,6 +18,7 @@ mod model;
 mod pool;
 mod read;
 mod secret;
+mod server;
 mod settings;
 mod sources;
 mod units;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::dispatch::{ClassPolicy, LimitPolicy, Policy, QueuePolicy};
 use crate::domain::{ClassId, Slo};
 
-use super::compile::{Compiler, secs};
+use super::checks::{Compiler, secs};
 use super::file::{LimitsFile, PoolFile, PoolLimitsFile, ProvenanceFile, SloFile};
 use super::model::{LimitSource, PoolConfig, ProbeConfig, Provenance, ScrapeConfig};
 use super::read::read;
