@@ -1,0 +1,4 @@
+//! Tests of the room as a whole; what belongs to one file alone stands in that file.
+
+mod requests;
+mod streams;
