@@ -1,1 +1,25 @@
-//! IO towards replicas: connections, scraping, probing.
+//! Everything that goes to a replica and comes back: connections, answers, readings.
+//!
+//! [`Replicas`] names the servers, [`Replica::send`] carries one request, [`UpstreamBody`] is the
+//! socket itself as a body. What a failure means for a request, and which replica to take, is
+//! `dispatch`'s to decide; headers and their rules are `proxy`'s.
+
+mod body;
+mod connections;
+mod error;
+mod idle;
+mod link;
+mod replica;
+mod replicas;
+mod wire;
+
+pub use body::UpstreamBody;
+pub use connections::{ConnectionCounts, Exchange};
+pub use error::{SendError, UpstreamError};
+pub use replica::Replica;
+pub use replicas::Replicas;
+
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;
