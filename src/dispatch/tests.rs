@@ -1,0 +1,6 @@
+//! Tests of the whole dispatcher: the faults that users of such gateways reported, by name, and
+//! what must hold for any interleaving.
+
+mod cases;
+mod kit;
+mod props;
