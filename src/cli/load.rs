@@ -112,8 +112,9 @@ impl LoadArgs {
 /// Runs each rate in turn and prints a line for each. Exit code 3 when a run is void.
 ///
 /// One thread on purpose: the generator is to leave the other cores to what it measures.
-pub fn run(args: &LoadArgs, clock: Clock, out: &mut impl Write) -> anyhow::Result<ExitCode> {
+pub fn run(args: &LoadArgs, out: &mut impl Write) -> anyhow::Result<ExitCode> {
     let modes = args.modes()?;
+    let clock = Clock::start();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let mut reports: Vec<LoadReport> = Vec::new();
     writeln!(out, "{HEADING}")?;

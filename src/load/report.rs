@@ -97,8 +97,9 @@ impl LoadReport {
         let errors = |one: &&&Seen| matches!(one.end, End::Error(_));
         let (offered, ok) = (count(seen.iter()), count(whole.iter()));
         let good = count(whole.iter().filter(|one| good(one, &options.slo)));
-        let sent = seen.iter().filter(|one| one.end != End::Dropped);
-        let lateness = quantiles(sent.filter(|one| one.end != End::Cancelled).map(|s| s.late));
+        // Of what was cancelled it is not known: it went with its task.
+        let told = seen.iter().filter(|one| one.end != End::Cancelled);
+        let lateness = quantiles(told.map(|one| one.late));
         let gaps = whole.iter().flat_map(|one| &one.gaps).map(|gap| f64::from(*gap));
         let dropped = ends(&End::Dropped);
         Self {

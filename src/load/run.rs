@@ -64,7 +64,8 @@ async fn open(
             break;
         }
         if open.tasks.len() >= options.max_in_flight {
-            collected.push(Seen::new(planned.due, End::Dropped));
+            let late = run.elapsed().saturating_sub(planned.due);
+            collected.push(Seen { late, ..Seen::new(planned.due, End::Dropped) });
             continue;
         }
         open.send(run, planned);
@@ -132,7 +133,20 @@ impl Open {
         mut stop: Pin<&mut impl Future<Output = ()>>,
         collected: &mut Vec<Seen>,
     ) -> bool {
-        let mut sleep = pin!(tokio::time::sleep(due.saturating_sub(run.elapsed())));
+        let ahead = due.saturating_sub(run.elapsed());
+        if ahead.is_zero() {
+            // A timer fires at the next millisecond at best, even one that is due: with it, a
+            // loop that is behind would send a thousand a second and never catch up.
+            while let Some(ended) = self.tasks.try_join_next() {
+                self.ended(ended, collected);
+            }
+            return tokio::select! {
+                biased;
+                () = stop.as_mut() => false,
+                () = tokio::task::yield_now() => true,
+            };
+        }
+        let mut sleep = pin!(tokio::time::sleep(ahead));
         loop {
             tokio::select! {
                 biased;

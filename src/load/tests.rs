@@ -204,3 +204,14 @@ async fn only_plain_http_is_spoken() {
     let refused = run(options, Clock::start(), Arc::default(), ready(())).await;
     assert!(matches!(refused, Err(TargetError::Url(_))));
 }
+
+#[tokio::test(start_paused = true)]
+async fn pacing_keeps_its_schedule_far_above_a_thousand_a_second() {
+    let mut options = options("http://127.0.0.1:1".parse().unwrap(), Mode::Open(5000.0));
+    options.duration = Duration::from_secs(2);
+    options.max_in_flight = 0;
+    let report = run_all(options).await;
+    assert!(report.offered_per_second > 4500.0);
+    let late = report.lateness_seconds.unwrap();
+    assert!(late.max <= 0.003, "timers have a millisecond: {late:?}");
+}

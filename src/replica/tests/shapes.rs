@@ -23,10 +23,7 @@ fn skeleton(json: &str) -> String {
                     }
                 }
                 let key = chars.peek() == Some(&':');
-                if !key {
-                    text.clear();
-                }
-                out.extend(["\"", &text, "\""]);
+                out.push_str(&if key { format!("\"{text}\"") } else { "\"\"".to_owned() });
             }
             '0'..='9' | '-' => {
                 while chars.peek().is_some_and(|c| c.is_ascii_digit() || ".eE+-".contains(*c)) {
