@@ -1,0 +1,257 @@
+//! The one handler of all inference paths: from a request's head to the gate.
+//!
+//! Each step either goes on or refuses, and a refusal always has a reason, an answer in the
+//! endpoint's dialect, and a record. Nothing of a request reaches a replica before every step
+//! has passed.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Request, Response, Version, header};
+use http_body::Body;
+
+use crate::domain::{
+    ClassId, Dialect, Endpoint, Outcome, Reason, RequestFacts, TenantId, Timestamp,
+};
+use crate::openai::{Edits, Peek, peek};
+use crate::vllm::{route, upstream_path};
+
+use super::Proxy;
+use super::forward::Forward;
+use super::headers::{self, Hints};
+use super::intake::{self, BodyLimits, Intake, IntakeError};
+use super::job::Job;
+use super::peer::Peer;
+use super::pools::{Pool, View};
+use super::recorder::Recorder;
+use super::relay::RelayBody;
+use super::respond::{self, Refusal};
+
+/// Fields of a body that would steer the engine past the gate.
+const STRIPPED: &[&str] = &["priority", "kv_transfer_params"];
+
+/// The head of a request, and what is known of it so far.
+struct Arrival {
+    request_id: HeaderValue,
+    headers: HeaderMap,
+    endpoint: Endpoint,
+    peer: Peer,
+    recorder: Recorder,
+    view: Arc<View>,
+}
+
+impl Proxy {
+    /// Answers one request. Never fails: what goes wrong is an answer.
+    pub async fn handle<B>(self: &Arc<Self>, request: Request<B>, peer: Peer) -> Response<RelayBody>
+    where
+        B: Body<Data = Bytes> + Unpin,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        let (head, mut body) = request.into_parts();
+        let version = head.version;
+        let id = headers::request_id(&head.headers, || self.new_request_id());
+        let header_id = HeaderValue::from_str(&id).unwrap_or(HeaderValue::from_static("weir"));
+        let view = self.view();
+        let endpoint = route(&head.method, head.uri.path(), &view.config.server.endpoints);
+        let mut recorder = self.recorder(id, endpoint);
+        let expects = head.headers.contains_key(header::EXPECT);
+        let response = match self.admissible(endpoint) {
+            Ok(Endpoint::Models) => {
+                let answer = self.models(&view).await;
+                recorder.note(|record| record.status = answer.status().as_u16());
+                recorder.finish(Outcome::Completed);
+                answer
+            }
+            Ok(endpoint) => {
+                let request_id = header_id.clone();
+                let alone = version < Version::HTTP_2;
+                let headers = head.headers;
+                let arrival = Arrival { request_id, headers, endpoint, peer, recorder, view };
+                self.take_in(arrival, &mut body, alone).await
+            }
+            Err(refusal) => {
+                // A client that waits for our leave to send its body needs no reading of it.
+                let whole =
+                    if expects { body.is_end_stream() } else { intake::discard(&mut body).await };
+                let dialect = endpoint.map_or(Dialect::Unary, Endpoint::dialect);
+                refuse(&mut recorder, &refusal.closing(!whole), dialect)
+            }
+        };
+        respond::named(response, &header_id, version)
+    }
+}
+
+impl Proxy {
+    /// What the head alone decides.
+    fn admissible(&self, endpoint: Option<Endpoint>) -> Result<Endpoint, Refusal> {
+        let endpoint = endpoint.ok_or_else(|| Refusal::plain(Reason::UnknownPath))?;
+        if self.is_draining() {
+            return Err(Refusal::plain(Reason::Draining).closing(true));
+        }
+        Ok(endpoint)
+    }
+
+    /// From the head on: the body, what it asks for, the gate, the answer.
+    async fn take_in<B>(
+        self: &Arc<Self>,
+        mut arrival: Arrival,
+        body: &mut B,
+        alone: bool,
+    ) -> Response<RelayBody>
+    where
+        B: Body<Data = Bytes> + Unpin,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        let dialect = arrival.endpoint.dialect();
+        let limits = &arrival.view.config.server.limits;
+        let limits = BodyLimits {
+            bytes: limits.max_body_bytes,
+            time: limits.body_timeout,
+            rate: limits.min_body_rate,
+        };
+        let intake = match intake::read(body, limits, &self.budget).await {
+            Ok(intake) => intake,
+            Err(IntakeError::Gone) => {
+                // Nobody reads this; the recorder's drop tells of a client that went away.
+                return Refusal::plain(Reason::Malformed).answer(dialect, 400);
+            }
+            Err(error) => {
+                let whole = matches!(error, IntakeError::TooLarge(_) | IntakeError::NoMemory)
+                    && intake::discard(body).await;
+                let refusal = intake_refusal(error).closing(!whole);
+                return refuse(&mut arrival.recorder, &refusal, dialect);
+            }
+        };
+        let now = arrival.recorder.now();
+        arrival.recorder.note(|record| record.received = now);
+        match ask(&mut arrival, &intake.bytes) {
+            Ok(asked) => self.go(arrival, asked, intake, now, alone).await,
+            Err(refusal) => refuse(&mut arrival.recorder, &refusal, dialect),
+        }
+    }
+
+    /// Through the gate, to a replica, and back.
+    async fn go(
+        self: &Arc<Self>,
+        arrival: Arrival,
+        asked: Asked,
+        intake: Intake,
+        received: Timestamp,
+        alone: bool,
+    ) -> Response<RelayBody> {
+        let Asked { pool, peek, hints, strip_usage, body } = asked;
+        let Arrival { request_id, headers, endpoint, peer, mut recorder, view } = arrival;
+        let facts = RequestFacts {
+            id: self.new_id(),
+            tenant: TenantId::default(),
+            class: ClassId::default(),
+            received,
+            stream: peek.stream,
+            sequences: peek.sequences.max(1),
+            prompt_bytes: peek.prompt_bytes,
+            prompt_tokens: peek.prompt_tokens,
+            max_output: peek.max_output,
+            body_bytes: intake.bytes.len() as u64,
+            deadline: hints.deadline.map(|deadline| received + deadline),
+            prefix: Arc::clone(&peek.prefix),
+            client_retries: hints.retries,
+        };
+        recorder.note(|record| {
+            record.pool = Some(Arc::clone(&pool.name));
+            record.stream = peek.stream;
+            record.slo = pool.config.slo;
+        });
+        let gate = Arc::clone(&pool.gate);
+        let timeouts = view.config.timeouts;
+        let job = Job {
+            pool,
+            endpoint,
+            dialect: endpoint.dialect(),
+            stream: peek.stream,
+            strip_usage,
+            path: upstream_path(endpoint),
+            headers,
+            request_id,
+            body,
+            _share: intake.share,
+            received,
+            timeouts,
+            overload_status: view.config.server.overload_status,
+            hangup: alone.then_some(peer.hangup),
+        };
+        let cutoff = self.cutoff(timeouts.total);
+        if !endpoint.holds_permit() {
+            return super::direct::answer(job, recorder, cutoff).await;
+        }
+        let ticket = gate.arrive(facts);
+        let forward = Forward { job, recorder, tender: Arc::clone(&self.tender), own_error: None };
+        forward.run(ticket, cutoff).await
+    }
+}
+
+/// A request whose body is understood.
+struct Asked {
+    pool: Arc<Pool>,
+    peek: Peek,
+    hints: Hints,
+    strip_usage: bool,
+    body: Bytes,
+}
+
+/// Reads what a body asks for, and prepares what the replica gets of it.
+fn ask(arrival: &mut Arrival, body: &Bytes) -> Result<Asked, Refusal> {
+    let hints = headers::hints(&arrival.headers)
+        .map_err(|error| Refusal::because(Reason::Malformed, error.to_string()))?;
+    let endpoint = arrival.endpoint;
+    let content_type = arrival.headers.get(header::CONTENT_TYPE).and_then(|v| v.to_str().ok());
+    let peek = peek(endpoint, content_type, body)
+        .map_err(|error| Refusal::because(error.reason, error.message).param(error.param))?;
+    let pool = arrival.view.pool(&peek.model).ok_or_else(|| {
+        let message = format!("The model `{}` does not exist.", shown(&peek.model));
+        Refusal::because(Reason::UnknownModel, message).param(Some("model"))
+    })?;
+    if peek.background {
+        let message = "`background` requests are not relayed: they outlive their place.";
+        return Err(Refusal::because(Reason::Malformed, message).param(Some("background")));
+    }
+    if peek.previous_response_id.is_some() && pool.replicas.len() > 1 {
+        let message = "`previous_response_id` is not relayed to a pool of several replicas.";
+        let refusal = Refusal::because(Reason::Malformed, message);
+        return Err(refusal.param(Some("previous_response_id")));
+    }
+    let own_usage = matches!(endpoint.dialect(), Dialect::Chat | Dialect::Completions);
+    let strip_usage = peek.stream && own_usage && !peek.usage_asked;
+    let edits = Edits {
+        model: (*peek.model != *pool.name).then_some(&*pool.name),
+        include_usage: strip_usage,
+        max_output: None,
+        cache_salt: None,
+        strip: STRIPPED,
+    };
+    let body = peek.splice(body, &edits);
+    Ok(Asked { pool: Arc::clone(pool), hints, strip_usage, body, peek })
+}
+
+/// A name from a stranger, short enough to be said back.
+fn shown(model: &str) -> String {
+    model.chars().take(100).collect()
+}
+
+fn intake_refusal(error: IntakeError) -> Refusal {
+    let reason = match error {
+        IntakeError::TooLarge(_) => Reason::Body,
+        IntakeError::TooSlow => Reason::SlowRequest,
+        IntakeError::NoMemory => Reason::Overloaded,
+        IntakeError::Broken | IntakeError::Gone => Reason::Malformed,
+    };
+    Refusal::because(reason, error.to_string())
+}
+
+/// A refusal's answer and its record.
+fn refuse(recorder: &mut Recorder, refusal: &Refusal, dialect: Dialect) -> Response<RelayBody> {
+    // Nothing is refused here for load of the engine, so the operators' status has no part.
+    let answer = refusal.answer(dialect, refusal.reason.status());
+    let outcome = Outcome::Rejected(refusal.reason);
+    recorder.refuse(outcome, answer.status().as_u16(), refusal.rejection());
+    answer
+}
