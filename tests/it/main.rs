@@ -9,6 +9,11 @@
     reason = "a test ends where it fails, in its helpers too"
 )]
 
+mod cancel;
 mod config_corpus;
+mod faults;
+mod hostile;
 mod layering;
+mod relay;
 mod reload;
+mod rig;
