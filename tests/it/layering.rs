@@ -30,6 +30,7 @@ const LAW: &[(&str, &[&str])] = &[
             "dispatch",
             "tenants",
             "openai",
+            "vllm",
             "upstream",
             "config",
             "telemetry",
