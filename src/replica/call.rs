@@ -32,6 +32,7 @@ impl Shape {
     }
 }
 
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of the request")]
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Call {
     pub(super) shape: Shape,

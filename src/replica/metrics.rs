@@ -6,6 +6,9 @@ use super::faults::{FaultKind, Faults};
 use super::room::State;
 use crate::sim::{Counters, Histogram};
 
+type Count = fn(&Counters) -> u64;
+type Spread = fn(&Counters) -> &Histogram;
+
 /// What is not in the engine.
 pub(super) struct Extra<'a> {
     pub(super) model: &'a str,
@@ -73,13 +76,14 @@ impl Page<'_> {
         self.put(format_args!("{name} {value:?}\n"));
     }
 
-    /// One series an engine; `more` are labels that come after `engine` in the alphabet but
-    /// before `model_name`, `last` those after it.
+    /// One series an engine.
     fn series(&mut self, name: &str, kind: &str, value: impl Fn(&Engine<'_>) -> f64) {
         self.kind(name, kind);
         self.labelled(name, "", "", value);
     }
 
+    /// One series an engine; `more` are labels that stand before `model_name` in the alphabet,
+    /// `last` those after it.
     fn labelled(&mut self, name: &str, more: &str, last: &str, value: impl Fn(&Engine<'_>) -> f64) {
         let values: Vec<f64> = self.engines.iter().map(value).collect();
         let model = self.model;
@@ -108,7 +112,7 @@ impl Page<'_> {
     }
 
     fn counters(&mut self, refused: u64) {
-        let all: [(&str, fn(&Counters) -> u64); 8] = [
+        let all: [(&str, Count); 8] = [
             ("vllm:prefix_cache_queries_total", |all| all.prefix_queries),
             ("vllm:prefix_cache_hits_total", |all| all.prefix_hits),
             ("vllm:external_prefix_cache_queries_total", |_| 0),
@@ -123,7 +127,7 @@ impl Page<'_> {
         }
         let success = "vllm:request_success_total";
         self.kind(success, "counter");
-        let ends: [(&str, fn(&Counters) -> u64); 5] = [
+        let ends: [(&str, Count); 5] = [
             ("stop", |all| all.stopped),
             ("length", |all| all.at_length),
             ("abort", |all| all.aborted),
@@ -145,7 +149,7 @@ impl Page<'_> {
     }
 
     fn histograms(&mut self) {
-        let all: [(&str, fn(&Counters) -> &Histogram); 11] = [
+        let all: [(&str, Spread); 11] = [
             ("vllm:request_prompt_tokens", |all| &all.request_prompt),
             ("vllm:request_generation_tokens", |all| &all.request_generation),
             ("vllm:iteration_tokens_total", |all| &all.iteration_tokens),

@@ -19,6 +19,7 @@ use tokio::task::JoinSet;
 use super::body::Connection;
 use super::faults::FaultKind;
 use super::service::Service;
+use crate::lifecycle::Clock;
 
 /// Between attempts to listen again.
 const REBIND: Duration = Duration::from_millis(20);
@@ -29,6 +30,7 @@ pub(super) async fn run(service: Arc<Service>, listener: TcpListener, address: S
     let mut connections = JoinSet::new();
     let mut changed = service.faults.watch();
     let closing = watch::Sender::new(());
+    let mut ending = None;
     loop {
         if service.faults.is_on(FaultKind::Crash) {
             listener = None;
@@ -45,7 +47,6 @@ pub(super) async fn run(service: Arc<Service>, listener: TcpListener, address: S
                 continue;
             }
         }
-        let ending = service.faults.next_to_end();
         tokio::select! {
             accepted = accept(listener.as_ref()) => {
                 if let Ok((stream, _)) = accepted {
@@ -54,12 +55,15 @@ pub(super) async fn run(service: Arc<Service>, listener: TcpListener, address: S
                 }
             }
             Some(_) = connections.join_next(), if !connections.is_empty() => {}
-            _ = changed.changed() => {}
-            () = wait(ending.map(|(after, _)| after)), if ending.is_some() => {
-                if let Some((_, kind)) = ending {
-                    service.faults.clear(kind);
+            _ = changed.changed() => {
+                let next = service.faults.next_to_end();
+                // A change of another fault must not set this one's time anew.
+                if next.map(|(_, kind)| kind) != ending.map(|(_, kind)| kind) {
+                    let now = service.clock.elapsed();
+                    ending = next.map(|(after, kind)| (now.saturating_add(after), kind));
                 }
             }
+            kind = end(service.clock, ending) => service.faults.clear(kind),
         }
     }
 }
@@ -71,8 +75,11 @@ async fn accept(listener: Option<&TcpListener>) -> io::Result<(TcpStream, Socket
     }
 }
 
-async fn wait(duration: Option<Duration>) {
-    tokio::time::sleep(duration.unwrap_or_default()).await;
+/// Resolves when a fault's time is over, with the fault.
+async fn end(clock: Clock, ending: Option<(Duration, FaultKind)>) -> FaultKind {
+    let Some((at, kind)) = ending else { return std::future::pending().await };
+    clock.sleep_until(at).await;
+    kind
 }
 
 async fn serve(service: Arc<Service>, stream: TcpStream, mut closing: watch::Receiver<()>) {

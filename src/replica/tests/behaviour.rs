@@ -120,7 +120,7 @@ async fn streams_break_as_told() {
         assert!(!answer.body.contains("[DONE]"), "{kind:?}");
         if kind != FaultKind::Reset {
             // A reset may overtake what was sent before it.
-            assert_eq!(answer.body.matches("\"content\":\" ").count() >= 1, true, "{kind:?}");
+            assert!(answer.body.contains("\"finish_reason\":null,\"token_ids\""), "{kind:?}");
         }
         let next = post(&replica, CHAT, &chat(5, STREAM)).await;
         assert!(next.body.ends_with("data: [DONE]\n\n"), "{kind:?} did not end");
@@ -134,9 +134,9 @@ async fn a_dying_engine_says_so_and_ends_cleanly() {
     replica.faults().set(Fault::new(FaultKind::EngineDeath).after(2));
     let answer = post(&replica, CHAT, &chat(50, STREAM)).await;
     let recorded = include_str!("../../../tests/recorded/engine-death-mid-stream.http");
-    let end = recorded.replace("\r\n", "\n");
-    let end = &end[end.find("data: {\"error\"").unwrap()..];
-    assert!(answer.body.ends_with(end), "{}", answer.body);
+    let (_, error) = recorded.split_once("data: {\"error\"").unwrap();
+    let error = error.replace("\r\n", "\n");
+    assert!(answer.body.ends_with(&format!("data: {{\"error\"{error}")), "{}", answer.body);
     assert_eq!(answer.ended, Ended::Whole);
     assert_eq!(post(&replica, CHAT, &chat(50, "")).await.status, 500);
 }
@@ -268,7 +268,7 @@ async fn slow_is_slower_by_its_factor() {
     let usual = clock.elapsed();
     replica.faults().set(Fault::new(FaultKind::Slow).factor(5.0));
     post(&replica, CHAT, &chat(10, "")).await;
-    let slow = clock.elapsed() - usual;
+    let slow = clock.elapsed().saturating_sub(usual);
     assert!(slow > usual * 4 && slow < usual * 6, "{usual:?} {slow:?}");
 }
 

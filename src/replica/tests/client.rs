@@ -144,8 +144,7 @@ fn whole(got: &[u8]) -> Option<()> {
 /// The text in the chunks, and whether the last one is there.
 fn unchunked(mut body: &[u8]) -> (String, bool) {
     let mut out = Vec::new();
-    loop {
-        let Some(line) = body.windows(2).position(|two| two == b"\r\n") else { break };
+    while let Some(line) = body.windows(2).position(|two| two == b"\r\n") {
         let size = std::str::from_utf8(&body[..line]).ok();
         let Some(size) = size.and_then(|size| usize::from_str_radix(size, 16).ok()) else { break };
         if size == 0 {

@@ -23,7 +23,10 @@ fn skeleton(json: &str) -> String {
                     }
                 }
                 let key = chars.peek() == Some(&':');
-                out.push_str(&if key { format!("\"{text}\"") } else { "\"\"".to_owned() });
+                if !key {
+                    text.clear();
+                }
+                out.extend(["\"", &text, "\""]);
             }
             '0'..='9' | '-' => {
                 while chars.peek().is_some_and(|c| c.is_ascii_digit() || ".eE+-".contains(*c)) {

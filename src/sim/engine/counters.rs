@@ -132,7 +132,7 @@ pub(super) struct Ended {
     pub(super) arrived: Timestamp,
     pub(super) scheduled: Timestamp,
     pub(super) first_token: Timestamp,
-    pub(super) ended: Timestamp,
+    pub(super) at: Timestamp,
 }
 
 impl Counters {
@@ -150,11 +150,11 @@ impl Counters {
             None => {}
         }
         let between = |from: Timestamp, to: Timestamp| to.saturating_since(from).as_secs_f64();
-        self.e2e.observe(between(ended.arrived, ended.ended));
+        self.e2e.observe(between(ended.arrived, ended.at));
         self.queue.observe(between(ended.arrived, ended.scheduled));
-        self.inference.observe(between(ended.scheduled, ended.ended));
+        self.inference.observe(between(ended.scheduled, ended.at));
         self.prefill.observe(between(ended.scheduled, ended.first_token));
-        let decode = between(ended.first_token, ended.ended);
+        let decode = between(ended.first_token, ended.at);
         self.decode.observe(decode);
         if ended.generated > 1 {
             self.tpot.observe(decode / f64::from(ended.generated - 1));

@@ -278,7 +278,7 @@ impl Sequence {
             arrived: self.arrived,
             scheduled: self.scheduled.unwrap_or(self.arrived),
             first_token: self.first_token.unwrap_or(now),
-            ended: now,
+            at: now,
         }
     }
 }
