@@ -8,6 +8,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
+use parking_lot::Mutex;
+
+use super::framing::Framing;
 use crate::lifecycle::Clock;
 
 /// No point in time: nothing has begun.
@@ -30,6 +33,8 @@ pub(super) struct Activity {
     head_since: AtomicU64,
     /// Whether the connection speaks h2, where heads are frames and one timeout has no hold.
     h2: AtomicBool,
+    /// The head that is being read. Locked by the connection's own task only.
+    framing: Mutex<Framing>,
 }
 
 /// Why the driver should end a connection.
@@ -55,6 +60,7 @@ impl Activity {
             idle_since: AtomicU64::new(nanos(clock)),
             head_since: AtomicU64::new(NEVER),
             h2: AtomicBool::new(false),
+            framing: Mutex::default(),
         })
     }
 
@@ -69,6 +75,14 @@ impl Activity {
         if self.head_since.load(Ordering::Relaxed) == NEVER {
             self.head_since.store(nanos(self.clock), Ordering::Relaxed);
         }
+        if !self.h2.load(Ordering::Relaxed) {
+            self.framing.lock().read(bytes);
+        }
+    }
+
+    /// Whether the head that just came whole frames its body twice; asked once a head.
+    pub(super) fn framed_twice(&self) -> bool {
+        self.framing.lock().take()
     }
 
     /// A whole head came. The answer is under way until the guard is dropped.
@@ -131,7 +145,7 @@ mod tests {
     use super::*;
 
     const HEAD: Duration = Duration::from_secs(5);
-    const IDLE: Duration = Duration::from_secs(60);
+    const IDLE: Duration = Duration::from_mins(1);
 
     #[tokio::test(start_paused = true)]
     async fn a_head_is_timed_from_its_first_byte_and_silence_from_the_last_answer() {

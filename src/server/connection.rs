@@ -27,6 +27,7 @@ use super::refusal;
 use super::serve::Serve;
 use crate::domain::Reason;
 use crate::lifecycle::{Clock, DrainWatch, Phase, Tasks};
+use crate::telemetry::Connections;
 
 /// Bounds on one connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -112,22 +113,24 @@ pub(super) struct Scene<S> {
     pub(super) builder: auto::Builder<OwnedExecutor>,
     pub(super) clock: Clock,
     pub(super) drain: DrainWatch,
+    pub(super) connections: Connections,
 }
 
 /// Serves one connection to its end.
-pub(super) async fn run<S: Serve, T>(context: Arc<Scene<S>>, io: T, peer: S::Peer)
+pub(super) async fn run<S: Serve, T>(scene: Arc<Scene<S>>, io: T, peer: S::Peer)
 where
     T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let activity = Activity::new(context.clock);
+    let activity = Activity::new(scene.clock);
     let (io, back) = Watched::new(io, Arc::clone(&activity));
-    let end = drive(&context, io, &activity, peer).await;
+    let end = drive(&scene, io, &activity, peer).await;
     let reason = match end {
         End::SlowHead => Some(Reason::SlowRequest),
         End::Done => back.bare(),
         End::Silent => None,
     };
     if let Some(reason) = reason {
+        scene.connections.refused(reason);
         answer(&back, reason).await;
     }
 }
@@ -144,7 +147,7 @@ enum End {
 }
 
 async fn drive<S: Serve, T>(
-    context: &Scene<S>,
+    scene: &Arc<Scene<S>>,
     io: Watched<T>,
     activity: &Arc<Activity>,
     peer: S::Peer,
@@ -152,22 +155,20 @@ async fn drive<S: Serve, T>(
 where
     T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let (clock, limits) = (context.clock, context.limits);
+    let (clock, limits) = (scene.clock, scene.limits);
     let service = {
-        let (serve, peer, activity) = (context.serve.clone(), peer.clone(), Arc::clone(activity));
+        let (scene, peer, activity) = (Arc::clone(scene), peer.clone(), Arc::clone(activity));
         hyper::service::service_fn(move |request| {
-            let (serve, peer, activity) = (serve.clone(), peer.clone(), Arc::clone(&activity));
+            let (scene, peer, activity) = (Arc::clone(&scene), peer.clone(), Arc::clone(&activity));
             async move {
-                Ok::<_, std::convert::Infallible>(
-                    call(&serve, request, peer, &activity, &limits).await,
-                )
+                Ok::<_, std::convert::Infallible>(call(&scene, request, peer, &activity).await)
             }
         })
     };
-    let mut connection = pin!(context.builder.serve_connection(TokioIo::new(io), service));
+    let mut connection = pin!(scene.builder.serve_connection(TokioIo::new(io), service));
     let mut hangup = pin!(S::hangup(peer));
-    let mut draining = pin!(context.drain.reached(Phase::Draining));
-    let born_draining = context.drain.phase() >= Phase::Draining;
+    let mut draining = pin!(scene.drain.reached(Phase::Draining));
+    let born_draining = scene.drain.phase() >= Phase::Draining;
     let (mut drains, mut told) = (born_draining, false);
     let mut armed = clock.elapsed().saturating_add(limits.idle_timeout);
     let mut alarm = pin!(tokio::time::sleep_until(clock.at(armed)));
@@ -219,23 +220,29 @@ where
 }
 
 async fn call<S: Serve>(
-    serve: &S,
+    scene: &Scene<S>,
     request: Request<Incoming>,
     peer: S::Peer,
     activity: &Arc<Activity>,
-    limits: &ConnectionLimits,
 ) -> Response<Counted<Either<S::Body, Full<Bytes>>>> {
-    let busy = activity.begin(request.version() == Version::HTTP_2);
-    let refused = refusal::of_head(request.headers(), limits.max_header_bytes, limits.max_headers);
+    let h2 = request.version() == Version::HTTP_2;
+    let busy = activity.begin(h2);
+    let (bytes, count) = (scene.limits.max_header_bytes, scene.limits.max_headers);
+    let refused = if activity.framed_twice() {
+        Some(Reason::Malformed)
+    } else {
+        refusal::of_head(request.headers(), bytes, count)
+    };
     let response = match refused {
         Some(reason) => {
+            scene.connections.refused(reason);
             let mut response = refusal::response(reason).map(Either::Right);
-            if request.version() == Version::HTTP_2 {
+            if h2 {
                 response.headers_mut().remove(http::header::CONNECTION);
             }
             response
         }
-        None => serve.handle(request, peer).await.map(Either::Left),
+        None => scene.serve.handle(request, peer).await.map(Either::Left),
     };
     activity.answered();
     response.map(|body| Counted { body, _busy: busy })

@@ -77,6 +77,7 @@ impl Listener {
             builder: connection::builder(&self.limits, self.tasks.clone()),
             clock: self.clock,
             drain: self.drain.clone(),
+            connections: self.connections.clone(),
         });
         let mut pause = FIRST_PAUSE;
         loop {
@@ -105,6 +106,7 @@ impl Listener {
         let open = usize::try_from(self.connections.open.get()).unwrap_or(0);
         if open >= self.max_connections {
             self.connections.over_cap.inc();
+            self.connections.refused(Reason::Overloaded);
             if self.tls.is_none() {
                 // What does not fit into an empty socket buffer is not worth waiting for.
                 let _sent = stream.try_write(&refusal::raw(Reason::Overloaded)).is_ok();

@@ -7,6 +7,7 @@
 mod activity;
 mod admin;
 mod connection;
+mod framing;
 mod io;
 mod listener;
 mod refusal;

@@ -72,13 +72,7 @@ pub(super) fn of_head(headers: &HeaderMap, max_bytes: usize, max_count: usize) -
     // As on the wire in HTTP/1.1: name, colon, space, value, line end.
     let bytes: usize =
         headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 4).sum();
-    if bytes > max_bytes {
-        return Some(Reason::Headers);
-    }
-    // Two framings are how one request is smuggled inside another.
-    let two = headers.contains_key(header::TRANSFER_ENCODING)
-        && headers.contains_key(header::CONTENT_LENGTH);
-    two.then_some(Reason::Malformed)
+    (bytes > max_bytes).then_some(Reason::Headers)
 }
 
 /// The reason behind the bare answer that hyper writes for a head it could not read; `None`

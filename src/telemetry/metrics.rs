@@ -19,7 +19,7 @@ use super::names::{self, Name};
 use super::process::Process;
 use super::series::{Families, Series, counters, histograms};
 use super::{access, build};
-use crate::domain::{Endpoint, Failure, Outcome, PoolSnapshot, RequestRecord};
+use crate::domain::{Endpoint, Failure, Outcome, PoolSnapshot, Reason, RequestRecord};
 
 /// What shed clients are told lies between 1 s and 55 s.
 const RETRY_AFTER_BOUNDS: [f64; 10] = [1.0, 1.5, 2.0, 3.0, 5.0, 8.0, 13.0, 21.0, 34.0, 55.0];
@@ -75,6 +75,16 @@ pub struct Connections {
     pub tls_failed: IntCounter,
     /// Calls of `accept` that failed.
     pub accept_errors: IntCounter,
+    /// By listener and reason; used rarely, so that no handles are kept.
+    refused: IntCounterVec,
+    listener: &'static str,
+}
+
+impl Connections {
+    /// Counts a request that was refused before it was one.
+    pub fn refused(&self, reason: Reason) {
+        self.refused.with_label_values(&[self.listener, reason.as_str()]).inc();
+    }
 }
 
 impl fmt::Debug for Telemetry {
@@ -312,6 +322,7 @@ struct Listeners {
     open: IntGaugeVec,
     total: IntCounterVec,
     accept_errors: IntCounterVec,
+    refused: IntCounterVec,
 }
 
 impl Listeners {
@@ -320,10 +331,11 @@ impl Listeners {
         registry.register(Box::new(open.clone()))?;
         let total = counters(registry, names::CONNECTIONS_TOTAL, &["listener", "result"])?;
         let accept_errors = counters(registry, names::ACCEPT_ERRORS, &["listener"])?;
-        Ok(Self { open, total, accept_errors })
+        let refused = counters(registry, names::HEADS_REFUSED, &["listener", "reason"])?;
+        Ok(Self { open, total, accept_errors, refused })
     }
 
-    fn connections(&self, listener: &str) -> Connections {
+    fn connections(&self, listener: &'static str) -> Connections {
         let total = |result| self.total.with_label_values(&[listener, result]);
         Connections {
             open: self.open.with_label_values(&[listener]),
@@ -331,6 +343,8 @@ impl Listeners {
             over_cap: total("over_cap"),
             tls_failed: total("tls_failed"),
             accept_errors: self.accept_errors.with_label_values(&[listener]),
+            refused: self.refused.clone(),
+            listener,
         }
     }
 }

@@ -128,6 +128,8 @@ names! {
         "Open client connections.";
     CONNECTIONS_TOTAL = "weir_connections_total",
         "Client connections by how they began: accepted, over the cap, or failed in the TLS handshake.";
+    HEADS_REFUSED = "weir_heads_refused_total",
+        "Requests refused before they were requests, by reason: heads too large, too slow or not HTTP, connections over the cap.";
     TASK_PANICS = "weir_task_panics_total",
         "Tasks that panicked, by name. Each is a fault of Weir's.";
     LOG_DROPPED = "weir_log_lines_dropped_total",

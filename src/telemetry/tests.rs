@@ -279,6 +279,7 @@ fn everything() -> Arc<Telemetry> {
     telemetry.scrape_failed("tiny", "r1");
     telemetry.note("tiny", "r1", "stale");
     telemetry.task_panicked("relay");
+    telemetry.connections().refused(Reason::Headers);
     telemetry.config_taken(1, "aaaa", SystemTime::UNIX_EPOCH);
     telemetry
 }
