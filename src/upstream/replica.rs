@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwapOption;
 use bytes::Bytes;
 use http::Request;
 
@@ -11,6 +12,7 @@ use crate::domain::ReplicaId;
 
 use super::connections::{ConnectionCounts, Connections, Exchange, Rules};
 use super::error::SendError;
+use super::facts::Facts;
 
 /// A vLLM server. Lives as long as the process, so that counts and ids survive its leaving and
 /// coming back.
@@ -21,13 +23,15 @@ pub struct Replica {
     requests: Arc<Connections>,
     /// For probes and scrapes: they must neither wait for a request's connection nor keep one.
     control: Arc<Connections>,
+    /// Written by its probe loop alone.
+    facts: ArcSwapOption<Facts>,
 }
 
 impl Replica {
     pub(super) fn new(id: ReplicaId, address: ReplicaAddress, rules: &Arc<Rules>) -> Self {
         let connections = || Arc::new(Connections::new(address.clone(), Arc::clone(rules)));
         let (requests, control) = (connections(), connections());
-        Self { id, address, requests, control }
+        Self { id, address, requests, control, facts: ArcSwapOption::empty() }
     }
 
     /// Its id in this process.
@@ -63,6 +67,15 @@ impl Replica {
     /// How its request connections came about.
     pub fn connections(&self) -> ConnectionCounts {
         self.requests.counts()
+    }
+
+    /// What it said of itself when it was last asked; `None` before it ever answered.
+    pub fn facts(&self) -> Option<Arc<Facts>> {
+        self.facts.load_full()
+    }
+
+    pub(super) fn learn(&self, facts: Facts) {
+        self.facts.store(Some(Arc::new(facts)));
     }
 
     pub(super) const fn control(&self) -> &Arc<Connections> {

@@ -60,12 +60,16 @@ pub(super) struct Line {
 }
 
 impl Line {
-    /// Reads one whole request (a length of up to two digits), as text.
+    /// Reads one whole request, as text.
     pub(super) async fn request(&mut self) -> String {
+        self.request_if_any().await.unwrap()
+    }
+
+    /// The same, or `None` where the gateway has closed the connection.
+    pub(super) async fn request_if_any(&mut self) -> Option<String> {
         let mut text = Vec::new();
         loop {
-            let byte = self.socket.read_u8().await.unwrap();
-            text.push(byte);
+            text.push(self.socket.read_u8().await.ok()?);
             if text.ends_with(b"\r\n\r\n") {
                 break;
             }
@@ -79,11 +83,15 @@ impl Line {
             .map_or(0, |length| length.trim().parse().unwrap());
         let mut body = vec![0; length];
         self.socket.read_exact(&mut body).await.unwrap();
-        head + &String::from_utf8(body).unwrap()
+        Some(head + &String::from_utf8(body).unwrap())
     }
 
     pub(super) async fn write(&mut self, text: &str) {
         self.socket.write_all(text.as_bytes()).await.unwrap();
+    }
+
+    pub(super) async fn try_write(&mut self, text: &str) -> std::io::Result<()> {
+        self.socket.write_all(text.as_bytes()).await
     }
 
     pub(super) async fn serve(&mut self, answer: &str) -> String {
