@@ -13,7 +13,7 @@ use crate::domain::{Dialect, Endpoint, Reason};
 
 use super::json::{Cursor, Fault, Kind, Text, Value};
 use super::limits::{Count, count};
-use super::prompt::{PromptText, count_prompts};
+use super::prompt::{PromptText, Prompts, count_prompts};
 use super::{form, json};
 
 /// Fields at the top of a body; the API has fewer than a hundred.
@@ -99,6 +99,13 @@ pub(super) struct Member {
     pub(super) value: Value,
     /// What a field of tokens holds.
     pub(super) count: Option<u32>,
+}
+
+impl Member {
+    /// Its first byte: the quote that opens its key.
+    pub(super) fn start(&self) -> usize {
+        self.key.start - 1
+    }
 }
 
 /// Inside of `stream_options`.
@@ -249,16 +256,16 @@ impl<'a> Reader<'a> {
         let stream = generates && self.flag(Field::Stream)?;
         let (usage_asked, continuous_usage) = self.stream_options()?;
         let max_output = self.max_output()?;
-        let sequences = self.times(Field::N)?.max(self.times(Field::BestOf)?);
+        let sequences = self.times(Field::N)?.max(self.times(Field::BestOf)?).max(1);
         let (text, prompts) = self.prompt()?;
         Ok(Peek {
             model,
             stream,
             usage_asked,
             continuous_usage,
-            sequences: sequences.saturating_mul(prompts.sequences).max(1),
+            sequences: sequences.saturating_mul(prompts.sequences),
             prompt_bytes: text.bytes,
-            prompt_tokens: prompts.tokens.map(|tokens| tokens.saturating_mul(sequences.max(1))),
+            prompt_tokens: prompts.tokens.map(|tokens| tokens.saturating_mul(sequences)),
             max_output,
             prefix: text.hasher.finish(),
             background: self.flag(Field::Background)?,
@@ -375,9 +382,9 @@ impl<'a> Reader<'a> {
         Ok((asked, continuous))
     }
 
-    fn prompt(&self) -> Result<(PromptText, super::prompt::Prompts), PeekError> {
+    fn prompt(&self) -> Result<(PromptText, Prompts), PeekError> {
         let mut text = PromptText::new(self.body.len());
-        let mut prompts = super::prompt::Prompts { sequences: 1, tokens: None };
+        let mut prompts = Prompts { sequences: 1, tokens: None };
         for &field in PROMPT_FIELDS {
             let Some(member) = self.given(field) else { continue };
             let span = member.value.span.clone();
@@ -415,7 +422,10 @@ fn no_tokens(field: Field) -> PeekError {
     let name = field.as_str();
     PeekError {
         reason: Reason::OutputTokens,
-        message: format!("The field `{name}` must be a whole number of tokens, at least 1."),
+        message: format!(
+            "The field `{name}` must be a whole number of tokens from 1 to {}.",
+            u32::MAX
+        ),
         param: Some(name),
     }
 }

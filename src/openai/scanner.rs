@@ -167,6 +167,11 @@ impl Scanner {
         self.unscanned
     }
 
+    /// Bytes that are kept of the running frame.
+    pub fn kept_bytes(&self) -> usize {
+        self.carry.len()
+    }
+
     /// Takes the last part of a frame; says whether the frame is to be cut out.
     fn whole_frame(&mut self, part: &[u8], scan: &mut Scan) -> bool {
         self.cut_last = false;

@@ -9,7 +9,7 @@ use std::ops::Range;
 use bytes::{BufMut as _, Bytes, BytesMut};
 
 use super::json::{Kind, decode};
-use super::peek::{Field, Member, Peek};
+use super::peek::{Field, Member, Peek, Spans};
 
 /// What is to be changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -23,156 +23,167 @@ pub struct Edits<'a> {
     pub max_output: Option<u32>,
     /// The salt of the prefix cache, instead of the client's own.
     pub cache_salt: Option<&'a str>,
-    /// Top-level fields that are taken out, however often they stand there.
+    /// Top-level fields that are taken out, however often they stand there. One that is also set
+    /// above is set.
     pub strip: &'a [&'a str],
 }
 
-/// Bytes in place of a span; an empty span is a place to insert.
-type Change = (Range<usize>, String);
-
 impl Peek {
-    /// The same body with these changes. `body` must be what this was peeked from.
+    /// The same body with these changes. `body` must be what this was peeked from; a form comes
+    /// back as it is.
     pub fn splice(&self, body: &Bytes, edits: &Edits<'_>) -> Bytes {
         let Some(open) = self.spans.open else { return body.clone() };
-        let kept: Vec<bool> = self.spans.members.iter().map(|m| !strips(body, m, edits)).collect();
-        let mut changes = self.removals(&kept);
-        let mut added = String::new();
-        self.set(&mut changes, &mut added, Field::Model, edits.model.map(quoted));
-        self.set(&mut changes, &mut added, Field::CacheSalt, edits.cache_salt.map(quoted));
-        self.bound_output(&mut changes, &mut added, edits.max_output);
-        if edits.include_usage {
-            self.ask_usage(&mut changes, &mut added);
+        let mut splicer = Splicer::new(&self.spans, body, edits.strip);
+        splicer.remove();
+        splicer.set(Field::Model, edits.model.map(quoted));
+        splicer.set(Field::CacheSalt, edits.cache_salt.map(quoted));
+        if let Some(cap) = edits.max_output {
+            splicer.bound_output(cap, self.max_output);
         }
-        if !added.is_empty() {
-            if !kept.contains(&true) {
-                added.pop();
-            }
-            changes.push((open + 1..open + 1, added));
+        if edits.include_usage && self.stream && !self.usage_asked {
+            splicer.ask_usage();
         }
-        if changes.is_empty() { body.clone() } else { rebuild(body, changes) }
+        splicer.finish(open)
+    }
+}
+
+/// Collects changes to one body.
+struct Splicer<'a> {
+    spans: &'a Spans,
+    body: &'a Bytes,
+    /// Which members stay.
+    kept: Vec<bool>,
+    /// Bytes in place of a span; an empty span is a place to insert.
+    changes: Vec<(Range<usize>, String)>,
+    /// New members, each with a comma behind it.
+    added: String,
+}
+
+impl<'a> Splicer<'a> {
+    fn new(spans: &'a Spans, body: &'a Bytes, strip: &[&str]) -> Self {
+        let strips = |member: &Member| {
+            let name = decode(body, member.key);
+            name.is_some_and(|name| strip.contains(&&*name))
+        };
+        let kept = spans.members.iter().map(|member| strip.is_empty() || !strips(member));
+        Self { spans, body, kept: kept.collect(), changes: Vec::new(), added: String::new() }
     }
 
-    /// Cuts out the members that are not kept, each with one comma.
-    fn removals(&self, kept: &[bool]) -> Vec<Change> {
-        let mut cuts: Vec<Range<usize>> = Vec::new();
+    /// A member that is there and stays.
+    fn member(&self, field: Field) -> Option<&'a Member> {
+        let mut members = self.spans.members.iter().zip(&self.kept);
+        members.find(|(member, kept)| **kept && member.field == Some(field)).map(|(m, _)| m)
+    }
+
+    /// Cuts out the members that do not stay, each with the comma behind it; where they are the
+    /// last ones, with the comma before them.
+    fn remove(&mut self) {
         let members = &self.spans.members;
-        let mut last_kept_end = None;
-        for (at, (member, kept)) in members.iter().zip(kept).enumerate() {
-            if *kept {
-                last_kept_end = Some(member.value.span.end);
+        let last_kept = self.kept.iter().rposition(|kept| *kept);
+        for (at, (member, kept)) in members.iter().zip(&self.kept).enumerate() {
+            if *kept || last_kept.is_none_or(|last| at > last) {
                 continue;
             }
-            let start = member.key.start - 1;
-            match members.get(at + 1) {
-                Some(next) => cuts.push(start..next.key.start - 1),
-                // The last member of all: the comma before the run of removed ones goes with it.
-                None => cuts.push(start..member.value.span.end),
-            }
+            let end = members.get(at + 1).map_or(member.value.span.end, Member::start);
+            self.changes.push((member.start()..end, String::new()));
         }
-        if let (Some(false), Some(end)) = (kept.last(), last_kept_end) {
-            let stop = cuts.last().map_or(end, |cut| cut.end);
-            cuts.retain(|cut| cut.start < end);
-            cuts.push(end..stop);
+        let Some(end) = members.last().map(|member| member.value.span.end) else { return };
+        let start = match last_kept {
+            Some(last) => members.get(last).map(|member| member.value.span.end),
+            None => members.first().map(Member::start),
+        };
+        if let Some(start) = start.filter(|start| *start < end) {
+            self.changes.push((start..end, String::new()));
         }
-        cuts.into_iter().map(|cut| (cut, String::new())).collect()
     }
 
-    fn member(&self, field: Field) -> Option<&Member> {
-        self.spans.members.iter().find(|member| member.field == Some(field))
+    fn replace(&mut self, span: Range<usize>, value: impl Into<String>) {
+        self.changes.push((span, value.into()));
     }
 
-    fn set(
-        &self,
-        changes: &mut Vec<Change>,
-        added: &mut String,
-        field: Field,
-        value: Option<String>,
-    ) {
+    /// Adds a member in front of all others.
+    fn add(&mut self, field: Field, value: &str) {
+        for piece in ["\"", field.as_str(), "\":", value, ","] {
+            self.added.push_str(piece);
+        }
+    }
+
+    fn set(&mut self, field: Field, value: Option<String>) {
         let Some(value) = value else { return };
         match self.member(field) {
-            Some(member) => changes.push((member.value.span.clone(), value)),
-            None => add(added, field, &value),
+            Some(member) => self.replace(member.value.span.clone(), value),
+            None => self.add(field, &value),
         }
     }
 
-    fn bound_output(&self, changes: &mut Vec<Change>, added: &mut String, cap: Option<u32>) {
-        let (Some(cap), Some(&first)) = (cap, self.spans.output_fields.first()) else { return };
-        for &field in self.spans.output_fields {
-            if let Some(member) = self.member(field)
-                && member.count.is_some_and(|count| count > cap)
-            {
-                changes.push((member.value.span.clone(), cap.to_string()));
+    /// Lowers every bound above `cap`; where none would bind, the strongest field gets it.
+    fn bound_output(&mut self, cap: u32, effective: Option<u32>) {
+        let fields = self.spans.output_fields;
+        let Some(&strongest) = fields.first() else { return };
+        let mut written = false;
+        for field in fields {
+            let Some(member) = self.member(*field) else { continue };
+            written |= member.count.is_some();
+            if member.count.is_some_and(|count| count > cap) {
+                self.replace(member.value.span.clone(), cap.to_string());
             }
         }
-        if self.max_output.is_none_or(|bound| self.output_unwritten() && bound > cap) {
-            let null = self.spans.output_fields.iter().find_map(|field| self.member(*field));
-            match null {
-                Some(member) => changes.push((member.value.span.clone(), cap.to_string())),
-                None => add(added, first, &cap.to_string()),
-            }
-        }
-    }
-
-    /// Whether the bound is the replica's default and stands nowhere in the body.
-    fn output_unwritten(&self) -> bool {
-        self.spans.output_fields.iter().all(|field| self.member(*field).is_none())
-    }
-
-    fn ask_usage(&self, changes: &mut Vec<Change>, added: &mut String) {
-        let Some(options) = self.spans.options.as_ref().filter(|_| self.stream) else { return };
-        if self.usage_asked {
+        // A bound that stands nowhere is the replica's default, or none at all.
+        if written || effective.is_some_and(|bound| bound <= cap) {
             return;
         }
-        let whole = r#"{"include_usage":true}"#;
-        let Some(member) = self.member(Field::StreamOptions) else {
-            return add(added, Field::StreamOptions, whole);
-        };
-        let Kind::Object(any) = member.value.kind else {
-            return changes.push((member.value.span.clone(), whole.to_owned()));
-        };
-        if let Some(span) = &options.continuous {
-            changes.push((span.clone(), "false".to_owned()));
-        }
-        if let Some(span) = &options.include {
-            changes.push((span.clone(), "true".to_owned()));
-        } else {
-            let at = member.value.span.start + 1;
-            let comma = if any { "," } else { "" };
-            changes.push((at..at, format!(r#""include_usage":true{comma}"#)));
+        let null = fields.iter().find_map(|field| self.member(*field));
+        match null {
+            Some(member) => self.replace(member.value.span.clone(), cap.to_string()),
+            None => self.add(strongest, &cap.to_string()),
         }
     }
-}
 
-fn strips(body: &[u8], member: &Member, edits: &Edits<'_>) -> bool {
-    !edits.strip.is_empty()
-        && decode(body, member.key).is_some_and(|name| edits.strip.contains(&&*name))
-}
+    fn ask_usage(&mut self) {
+        const WHOLE: &str = r#"{"include_usage":true}"#;
+        let Some(options) = &self.spans.options else { return };
+        let Some(member) = self.member(Field::StreamOptions) else {
+            return self.add(Field::StreamOptions, WHOLE);
+        };
+        let Kind::Object(any) = member.value.kind else {
+            return self.replace(member.value.span.clone(), WHOLE);
+        };
+        if let Some(span) = &options.continuous {
+            self.replace(span.clone(), "false");
+        }
+        if let Some(span) = &options.include {
+            return self.replace(span.clone(), "true");
+        }
+        let at = member.value.span.start + 1;
+        let comma = if any { "," } else { "" };
+        self.replace(at..at, format!(r#""include_usage":true{comma}"#));
+    }
 
-/// Adds a member in front of all others, with its comma.
-fn add(added: &mut String, field: Field, value: &str) {
-    for piece in ["\"", field.as_str(), "\":", value, ","] {
-        added.push_str(piece);
+    fn finish(mut self, open: usize) -> Bytes {
+        if !self.added.is_empty() {
+            if !self.kept.contains(&true) {
+                self.added.pop();
+            }
+            let added = std::mem::take(&mut self.added);
+            self.replace(open + 1..open + 1, added);
+        }
+        if self.changes.is_empty() {
+            return self.body.clone();
+        }
+        self.changes.sort_by_key(|(span, _)| (span.start, span.end));
+        let grown: usize = self.changes.iter().map(|(_, text)| text.len()).sum();
+        let mut out = BytesMut::with_capacity(self.body.len() + grown);
+        let mut at = 0;
+        for (span, text) in self.changes {
+            out.put_slice(self.body.get(at..span.start).unwrap_or_default());
+            out.put_slice(text.as_bytes());
+            at = span.end;
+        }
+        out.put_slice(self.body.get(at..).unwrap_or_default());
+        out.freeze()
     }
 }
 
 fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
-}
-
-fn rebuild(body: &Bytes, mut changes: Vec<Change>) -> Bytes {
-    changes.sort_by_key(|(span, _)| (span.start, span.end));
-    let grown: usize = changes.iter().map(|(_, text)| text.len()).sum();
-    let mut out = BytesMut::with_capacity(body.len() + grown);
-    let mut at = 0;
-    for (span, text) in changes {
-        // A change inside what was cut out (a stripped field that is also set) is void.
-        if span.start < at {
-            continue;
-        }
-        out.put_slice(body.get(at..span.start).unwrap_or_default());
-        out.put_slice(text.as_bytes());
-        at = span.end;
-    }
-    out.put_slice(body.get(at..).unwrap_or_default());
-    out.freeze()
 }
