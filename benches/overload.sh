@@ -109,7 +109,7 @@ load() { # SECONDS NAME ARG...
 times() { awk "BEGIN { printf \"$3\", $1 * $2 }"; }
 more() { awk "BEGIN { exit !($1 > $2) }"; }
 
-"$weir" replica --ports "$(IFS=,; echo "${ports[*]}")" --model tiny --speed "$speed" \
+"$weir" replica --port "${ports[0]}" --count "${#ports[@]}" --model tiny --speed "$speed" \
   > "$work/replica.log" 2>&1 &
 started+=("$!")
 for port in "${ports[@]}"; do accepts "$port"; done
