@@ -12,7 +12,6 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 
-use super::errors::ENGINE_DEATH;
 use super::faults::{FaultKind, Faults};
 use super::frames::Writer;
 use super::null::NullFrames;
@@ -84,7 +83,7 @@ impl Stream {
             self.ended = true;
             return Poll::Ready(match end {
                 End::Clean => None,
-                End::Death => Some(Ok(format!("data: {ENGINE_DEATH}\n\ndata: [DONE]\n\n").into())),
+                End::Death => Some(Ok(self.writer.death().into())),
                 End::Lost => Some(Err(io::Error::other("a fault that was asked for"))),
             });
         }

@@ -15,6 +15,12 @@ pub(super) const ENGINE_DEATH: &str = "{\"error\": {\"message\": \"EngineCore en
      See stack trace (above) for the root cause.\", \"type\": \"InternalServerError\", \
      \"param\": null, \"code\": 500}}";
 
+/// The same in a messages stream, whose converter turns it into an event of its own. Read in
+/// vLLM's source (`entrypoints/anthropic`), not recorded.
+pub(super) const ENGINE_DEATH_MESSAGES: &str = "event: error\ndata: {\"type\":\"error\",\
+     \"error\":{\"type\":\"internal_error\",\"message\":\"EngineCore encountered an issue. See stack \
+     trace (above) for the root cause.\"}}\n\ndata: [DONE]\n\n";
+
 impl Refusal {
     fn new(status: StatusCode, message: &str, kind: &str, param: Option<&str>) -> Self {
         let message = Value::from(message);

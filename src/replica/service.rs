@@ -42,7 +42,7 @@ pub struct Seen {
 pub struct Stats {
     /// Inference requests that arrived whole.
     pub received: u64,
-    /// Sequences that run.
+    /// Sequences that run, and streams without an engine.
     pub running: usize,
     /// Sequences that wait.
     pub waiting: usize,
@@ -92,12 +92,13 @@ impl Service {
     pub(super) fn stats(&self) -> Stats {
         let (received, connections) =
             (self.received.load(Ordering::Relaxed), self.connections.load(Ordering::Relaxed));
+        let null_streams = self.null_streams.load(Ordering::Relaxed);
         self.room.read(|state| {
             let counters = state.engine.counters();
             Stats {
                 received,
                 connections,
-                running: state.engine.running(),
+                running: state.engine.running() + null_streams as usize,
                 waiting: state.engine.waiting(),
                 finished: counters.stopped + counters.at_length,
                 aborted: counters.aborted,

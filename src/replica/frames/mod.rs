@@ -7,6 +7,7 @@ mod responses;
 use std::fmt::Write;
 
 use super::call::{Call, Shape};
+use super::errors::{ENGINE_DEATH, ENGINE_DEATH_MESSAGES};
 use super::room::Ready;
 use super::text;
 use crate::sim::{Finish, chain_hash};
@@ -100,6 +101,14 @@ impl Writer {
                 Shape::Responses => self.responses_delta(from, to, out),
                 Shape::Embeddings => {}
             }
+        }
+    }
+
+    /// What a dying engine makes of the rest.
+    pub(super) fn death(&self) -> String {
+        match self.shape {
+            Shape::Messages => ENGINE_DEATH_MESSAGES.to_owned(),
+            _ => format!("data: {ENGINE_DEATH}\n\ndata: [DONE]\n\n"),
         }
     }
 

@@ -289,3 +289,44 @@ async fn null_streams_have_their_frames_and_sizes() {
         assert!(answer.body.contains(end), "{path}");
     }
 }
+
+#[tokio::test]
+async fn many_streams_at_once_each_get_all_of_their_tokens() {
+    let replica = start(sized(256, 16_384)).await;
+    let address = replica.address();
+    let mut streams = tokio::task::JoinSet::new();
+    for _ in 0..400 {
+        streams.spawn(async move {
+            let body = chat(20, ",\"stream\":true,\"stream_options\":{\"include_usage\":true}");
+            let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
+            let asked = request("POST", CHAT, &body, "connection: close\r\n");
+            stream.write_all(asked.as_bytes()).await.unwrap();
+            let mut got = String::new();
+            stream.read_to_string(&mut got).await.unwrap();
+            got
+        });
+    }
+    while let Some(got) = streams.join_next().await {
+        let got = got.unwrap();
+        assert!(got.contains("\"completion_tokens\":20}") && got.contains("data: [DONE]\n\n"));
+    }
+    assert_eq!(replica.stats().finished, 400);
+}
+
+#[tokio::test]
+async fn a_late_reader_gets_several_tokens_in_one_frame() {
+    let replica = start(sized(128, 16_384)).await;
+    let late = Asked::send(&replica, "POST", CHAT, &chat(30_000, STREAM)).await;
+    until(&replica, |replica| replica.stats().finished == 1).await;
+    let body = late.rest().await.body;
+    assert!(body.ends_with("data: [DONE]\n\n"));
+    assert!(body.matches("\n\n").count() < 30_000);
+}
+
+#[tokio::test]
+async fn a_dying_engine_speaks_the_dialect_of_messages() {
+    let replica = start(quick()).await;
+    replica.faults().set(Fault::new(FaultKind::EngineDeath).after(2));
+    let answer = post(&replica, "/v1/messages", &chat(50, STREAM)).await;
+    assert!(answer.body.contains("event: error\ndata: {\"type\":\"error\""), "{}", answer.body);
+}
