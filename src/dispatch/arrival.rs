@@ -85,8 +85,12 @@ impl Dispatcher {
         let longest = bounds.wait.as_secs_f64();
         let wait = self.wait_of(request.sequences());
         let estimate = wait.unwrap_or_default();
-        if estimate > longest || bounds.wait.is_zero() {
-            return Some(Cause { reason: Reason::QueueWait, limit: longest, reading: estimate });
+        if self.late_wait_of(request.sequences()).unwrap_or_default() > longest
+            || bounds.wait.is_zero()
+        {
+            self.margin.refused();
+            let reading = self.late_wait_of(request.sequences()).unwrap_or_default();
+            return Some(Cause { reason: Reason::QueueWait, limit: longest, reading });
         }
         if wait.is_some_and(|wait| deadline.is_some_and(|at| at < now + super::num::seconds(wait)))
         {
@@ -123,6 +127,9 @@ impl Dispatcher {
             let Some(request) = self.requests.remove(&id) else { return };
             let State::Queued(place) = request.state else { return };
             self.queue.remove(&request.facts, place);
+            if request.attempts == 0 {
+                self.margin.evicted();
+            }
             let received = request.facts.received;
             let cause = match self.deadline(&request) {
                 Some(deadline) if deadline <= now => Cause {
@@ -238,6 +245,13 @@ impl Dispatcher {
     pub(super) fn wait_of(&self, sequences: u32) -> Option<f64> {
         let rate = self.rates.completions(self.usable_limit())?;
         Some((real(self.queue.sequences()) + f64::from(sequences)) / rate)
+    }
+
+    /// The same, as late as all but one in a hundred would start if completions came at random.
+    fn late_wait_of(&self, sequences: u32) -> Option<f64> {
+        let rate = self.rates.completions(self.usable_limit())?;
+        let ahead = real(self.queue.sequences());
+        Some((self.margin.over(ahead) + f64::from(sequences)) / rate)
     }
 
     pub(super) fn slo(&self, facts: &RequestFacts) -> Slo {

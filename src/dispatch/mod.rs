@@ -17,6 +17,7 @@ mod invariants;
 mod learned;
 mod ledger;
 mod limiter;
+mod margin;
 mod num;
 mod policy;
 mod queue;
@@ -44,6 +45,7 @@ pub use event::{Effect, Event, Note, ReplicaSpec};
 pub use policy::{ClassPolicy, LimitPolicy, Policy, QueuePolicy};
 
 use learned::Learned;
+use margin::Margin;
 use queue::Queue;
 use rates::Rates;
 use replica::Replica;
@@ -72,6 +74,7 @@ pub struct Dispatcher {
     rates: Rates,
     learned: Learned,
     promises: Promises,
+    margin: Margin,
     budget: Budget,
     draining: bool,
     sheds: VecDeque<ShedNote>,
@@ -97,6 +100,7 @@ impl Dispatcher {
             rates: Rates::default(),
             learned: Learned::default(),
             promises: Promises::default(),
+            margin: Margin::default(),
             budget: Budget::default(),
             draining: false,
             sheds: VecDeque::new(),

@@ -3,4 +3,5 @@
 
 mod cases;
 mod kit;
+mod overload;
 mod props;

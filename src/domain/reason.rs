@@ -5,7 +5,7 @@
 macro_rules! reasons {
     ($($(#[$doc:meta])* $name:ident = $word:literal, $status:literal;)*) => {
         /// Why a request did not end as its client wished.
-        #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
         pub enum Reason { $($(#[$doc])* $name,)* }
 
         impl Reason {
