@@ -16,8 +16,8 @@ pub struct SendError {
 }
 
 impl SendError {
-    pub(super) fn new(failure: Failure, detail: impl ToString) -> Self {
-        Self { failure, detail: detail.to_string() }
+    pub(super) fn new(failure: Failure, detail: impl Into<String>) -> Self {
+        Self { failure, detail: detail.into() }
     }
 
     /// Sorts what ended an exchange without an answer. `reused`: the connection had carried an

@@ -64,7 +64,7 @@ impl Link {
             .max_headers(MAX_HEADERS)
             .handshake(TokioIo::new(wire))
             .await
-            .map_err(|error| SendError::new(Failure::Protocol, error))?;
+            .map_err(|error| SendError::new(Failure::Protocol, error.to_string()))?;
         Ok(Box::new(Self { sender, connection, read, carried: 0, ended: None }))
     }
 
@@ -119,14 +119,14 @@ impl Link {
                 Some(request) if reused => NoAnswer::Unsent(Box::new(request)),
                 _ => failed(error.error()),
             }),
-            None => Err(match self.broken_by() {
-                Some(error) => failed(error),
-                None => {
-                    let failure =
-                        if reused && !heard { Failure::IdleClosed } else { Failure::Reset };
+            None => Err(self.broken_by().map_or_else(
+                || {
+                    let crossed = reused && !heard;
+                    let failure = if crossed { Failure::IdleClosed } else { Failure::Reset };
                     NoAnswer::Failed(SendError::new(failure, "closed without an answer"))
-                }
-            }),
+                },
+                failed,
+            )),
         }
     }
 }

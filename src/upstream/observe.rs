@@ -78,8 +78,11 @@ pub struct Watchers {
     sink: mpsc::Sender<Observed>,
     /// The plan of each replica that is watched; dropping one ends its loops. Held while a new
     /// configuration is gone through, never across an await.
-    watched: Mutex<BTreeMap<ReplicaId, (Arc<Replica>, watch::Sender<Watch>)>>,
+    watched: Mutex<BTreeMap<ReplicaId, Watched>>,
 }
+
+/// A replica, and the plan that its loops go by.
+type Watched = (Arc<Replica>, watch::Sender<Watch>);
 
 impl Watchers {
     /// Nobody is watched yet. Readings will go to `sink`.

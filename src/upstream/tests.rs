@@ -192,7 +192,7 @@ async fn what_is_not_http_is_a_protocol_failure() {
             line
         };
         let (sent, _line) = tokio::join!(peer.replica.send(post("{}"), LONG), serving);
-        assert_eq!(failure(sent), Failure::Protocol, "{}", &garbage[..30.min(garbage.len())]);
+        assert_eq!(failure(sent), Failure::Protocol, "{}", garbage.len());
     }
 }
 
@@ -215,6 +215,15 @@ async fn nobody_listening_is_a_connect_failure() {
     let gone = peer.replicas.intern(&address);
     assert_eq!(failure(gone.send(post("{}"), LONG).await), Failure::Connect);
     assert_eq!(gone.connections(), ConnectionCounts::default());
+}
+
+#[tokio::test]
+async fn a_replica_that_wants_tls_is_never_spoken_to_in_plain() {
+    let peer = Peer::start().await;
+    let address = format!("https://{}", peer.replica.name()).parse().unwrap();
+    let secured = peer.replicas.intern(&address);
+    assert_ne!(secured.id(), peer.replica.id());
+    assert_eq!(failure(secured.send(post("{}"), LONG).await), Failure::Connect);
 }
 
 #[tokio::test]

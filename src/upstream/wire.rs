@@ -13,7 +13,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
-use crate::config::ReplicaAddress;
+use crate::config::{ReplicaAddress, Scheme};
 use crate::domain::Failure;
 
 use super::error::SendError;
@@ -30,14 +30,19 @@ impl Wire {
         address: &ReplicaAddress,
         timeout: Duration,
     ) -> Result<Self, SendError> {
+        let failed = |detail: String| SendError::new(Failure::Connect, detail);
+        if address.scheme() == Scheme::Https {
+            // Never plain HTTP where TLS was asked for.
+            return Err(failed("TLS to replicas is not spoken".to_owned()));
+        }
         let connecting = TcpStream::connect((address.host(), address.port()));
         let socket = match tokio::time::timeout(timeout, connecting).await {
             Ok(Ok(socket)) => socket,
-            Ok(Err(error)) => return Err(SendError::new(Failure::Connect, error)),
-            Err(elapsed) => return Err(SendError::new(Failure::Connect, elapsed)),
+            Ok(Err(error)) => return Err(failed(error.to_string())),
+            Err(_elapsed) => return Err(failed(format!("no connection within {timeout:?}"))),
         };
         // Without it Nagle's algorithm would hold small requests back for a round trip.
-        socket.set_nodelay(true).map_err(|error| SendError::new(Failure::Connect, error))?;
+        socket.set_nodelay(true).map_err(|error| failed(error.to_string()))?;
         Ok(Self { socket, read: Arc::default() })
     }
 

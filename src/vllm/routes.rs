@@ -111,9 +111,9 @@ mod tests {
 
     #[test]
     fn what_is_off_by_default_is_what_the_design_calls_switchable() {
+        use Endpoint::*;
         let off: Vec<_> =
             Endpoint::ALL.into_iter().filter(|e| !DEFAULT_ENDPOINTS.contains(e)).collect();
-        use Endpoint::*;
         assert_eq!(
             off,
             [Score, Rerank, Pooling, Classify, Transcriptions, Translations, Tokenize, Detokenize]
