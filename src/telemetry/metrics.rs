@@ -18,7 +18,7 @@ use super::labels::{Known, PoolLabels, UNKNOWN};
 use super::names::{self, Name};
 use super::process::Process;
 use super::series::{Families, Series, counters, histograms};
-use super::{access, build};
+use super::{access, build, logging};
 use crate::domain::{Endpoint, Failure, Outcome, PoolSnapshot, Reason, RequestRecord};
 
 /// What shed clients are told lies between 1 s and 55 s.
@@ -271,11 +271,6 @@ impl Telemetry {
         self.task_panics.with_label_values(&[task]).inc();
     }
 
-    /// The counter of log lines that were dropped.
-    pub fn log_dropped(&self) -> IntCounter {
-        self.log_dropped.clone()
-    }
-
     /// The public listener's counters.
     pub fn connections(&self) -> Connections {
         self.connections.clone()
@@ -304,6 +299,8 @@ impl Telemetry {
 
     /// Everything, in Prometheus' text format.
     pub fn render(&self) -> String {
+        let dropped = logging::dropped().saturating_sub(self.log_dropped.get());
+        self.log_dropped.inc_by(dropped);
         let families = self.registry.gather();
         TextEncoder::new().encode_to_string(&families).unwrap_or_else(|error| {
             tracing::error!(%error, "metrics could not be written");

@@ -14,9 +14,10 @@ mod metrics;
 mod names;
 mod process;
 mod series;
+mod writer;
 
 pub use labels::PoolLabels;
-pub use logging::{LogStyle, LoggingError, init_logging};
+pub use logging::{LogGuard, LogStyle, LoggingError, init_logging};
 pub use metrics::{Connections, Telemetry};
 
 #[cfg(test)]
