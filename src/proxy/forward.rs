@@ -9,7 +9,7 @@ use std::sync::Arc;
 use http::response::Parts as Head;
 use http::{Response, StatusCode};
 
-use crate::domain::{Outcome, Reason, Rejection};
+use crate::domain::{Failure, Outcome, Reason, Rejection};
 use crate::openai::{Scanner, unary_usage};
 use crate::upstream::UpstreamBody;
 
@@ -78,6 +78,7 @@ impl Forward {
                     ticket = permit.failed(failure);
                 }
                 Tried::Abandoned(next) => {
+                    self.recorder.attempt_failed(Failure::Stalled);
                     self.own_error = None;
                     ticket = next;
                 }

@@ -143,6 +143,11 @@ impl Proxy {
         self.tender.len()
     }
 
+    /// Bytes of answers read ahead of slow clients.
+    pub fn ahead_bytes(&self) -> usize {
+        self.tender.ahead()
+    }
+
     /// From now on new requests are refused; what is queued and running goes on.
     pub fn drain(&self) {
         self.draining.store(true, Ordering::Release);

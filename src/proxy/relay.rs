@@ -170,6 +170,10 @@ impl Tend for Shared {
         watched.stream.break_off(now, reason);
         watched.wake();
     }
+
+    fn ahead(&self) -> usize {
+        self.0.lock().stream.ahead()
+    }
 }
 
 impl Drop for Live {

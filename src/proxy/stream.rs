@@ -137,6 +137,11 @@ impl Stream {
         Some(self.hand_over(piece))
     }
 
+    /// Bytes that stand ready and are not taken.
+    pub(super) fn ahead(&self) -> usize {
+        self.ahead.len()
+    }
+
     /// Counts what hyper takes. The last piece also ends the record: the client may close as
     /// soon as it has seen `[DONE]`, and hyper need not ask again.
     pub(super) fn hand_over(&mut self, piece: Bytes) -> Bytes {

@@ -28,6 +28,8 @@ pub(super) trait Tend: Send + Sync {
     fn tend(&self, now: Timestamp);
     /// Ends the stream with an error frame.
     fn cut(&self, now: Timestamp, reason: Reason);
+    /// Bytes read ahead of its client.
+    fn ahead(&self) -> usize;
 }
 
 /// The list of what is looked after.
@@ -59,6 +61,11 @@ impl Tender {
     /// Streams looked after now.
     pub(super) fn len(&self) -> usize {
         self.live.lock().len()
+    }
+
+    /// Bytes read ahead of all clients together.
+    pub(super) fn ahead(&self) -> usize {
+        self.copied().iter().map(|stream| stream.ahead()).sum()
     }
 
     /// Cuts every stream that lives now.

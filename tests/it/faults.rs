@@ -35,13 +35,13 @@ where
 }
 
 /// A request over a pair of which one fails so: all is well, after two attempts.
-async fn costs_a_retry<F, D>(what: &str, server: &str, bad: F)
+async fn costs_a_retry<F, D>(what: &str, server: &str, pool: &str, bad: F)
 where
     F: Fn(Wire) -> D + Send + Sync + 'static,
     D: Future<Output = Option<Wire>> + Send + 'static,
 {
     let (one, two) = pair(bad).await;
-    let gateway = Gateway::start(&[&one, &two], server, "").await;
+    let gateway = Gateway::start(&[&one, &two], server, pool).await;
     let mut client = Client::connect(&gateway, Kind::H1).await;
     let response = client.post(PATH, request(PATH, "")).await;
     assert_eq!(response.status(), 200, "{what}");
@@ -55,29 +55,29 @@ where
 
 #[tokio::test]
 async fn a_replica_that_fails_before_its_first_frame_costs_a_retry_and_no_stream() {
-    costs_a_retry("reset before the head", "", |wire| async move { wire.reset() }).await;
-    costs_a_retry("closed before the head", "", |_| async move { None }).await;
-    costs_a_retry("killed in prefill", "", |mut wire| async move {
+    costs_a_retry("reset before the head", "", "", |wire| async move { wire.reset() }).await;
+    costs_a_retry("closed before the head", "", "", |_| async move { None }).await;
+    costs_a_retry("killed in prefill", "", "", |mut wire| async move {
         wire.stream_head().await;
         tokio::time::sleep(Duration::from_millis(20)).await;
         wire.reset()
     })
     .await;
-    costs_a_retry("killed after a ping", "", |mut wire| async move {
+    costs_a_retry("killed after a ping", "", "", |mut wire| async move {
         wire.stream_head().await;
         wire.chunk(b": ping\n\n").await;
         None
     })
     .await;
-    costs_a_retry("its own queue is full", "", |wire| async move {
+    costs_a_retry("its own queue is full", "", "", |wire| async move {
         wire.whole("503 Service Unavailable", b"{\"error\":{\"message\":\"busy\"}}").await
     })
     .await;
-    costs_a_retry("500", "", |wire| async move {
+    costs_a_retry("500", "", "", |wire| async move {
         wire.whole("500 Internal Server Error", b"{\"error\":{\"message\":\"no\"}}").await
     })
     .await;
-    costs_a_retry("an error in the first frame", "", |mut wire| async move {
+    costs_a_retry("an error in the first frame", "", "", |mut wire| async move {
         wire.stream_head().await;
         wire.chunk(b"data: {\"error\":{\"message\":\"dead\",\"code\":500}}\n\ndata: [DONE]\n\n")
             .await;
@@ -85,7 +85,14 @@ async fn a_replica_that_fails_before_its_first_frame_costs_a_retry_and_no_stream
     })
     .await;
     let soon = "[timeouts]\nfirst_byte = \"200ms\"\nhead_hold = \"100ms\"";
-    costs_a_retry("it hangs", soon, Wire::hang).await;
+    costs_a_retry("it hangs", soon, "", Wire::hang).await;
+    let hold = "[timeouts]\nfirst_byte = \"20s\"\nhead_hold = \"200ms\"";
+    let stalls = "[pools.retry]\nstall_after = \"100ms\"";
+    costs_a_retry("its engine stands still", hold, stalls, |mut wire| async move {
+        wire.stream_head().await;
+        wire.hang().await
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -229,5 +236,29 @@ async fn what_is_left_at_the_drains_deadline_is_cut_with_its_reason() {
     assert!(stream.end().await.contains("drain_deadline"));
     gateway.proxy.drained().await;
     assert_eq!(replica.seen().len(), 1);
+    gateway.idle().await;
+}
+
+#[tokio::test]
+async fn a_head_is_held_for_its_time_and_not_longer() {
+    let go = Arc::new(tokio::sync::Notify::new());
+    let begun = Arc::clone(&go);
+    let replica = Replica::start(script(move |_, mut wire| {
+        let begun = Arc::clone(&begun);
+        async move {
+            wire.stream_head().await;
+            begun.notified().await;
+            wire.chunk(CHAT.as_bytes()).await;
+            wire.end().await
+        }
+    }))
+    .await;
+    let gateway = Gateway::start(&[&replica], "[timeouts]\nhead_hold = \"50ms\"", "").await;
+    let mut client = Client::connect(&gateway, Kind::H1).await;
+    let response = client.post(PATH, request(PATH, "")).await;
+    assert_eq!(response.status(), 200, "with no frame yet");
+    go.notify_one();
+    assert_eq!(Stream::of(response).end().await, CHAT);
+    assert_eq!(gateway.ended(1).await[0].outcome, Outcome::Completed);
     gateway.idle().await;
 }

@@ -1,8 +1,5 @@
 //! Bad input: each kind its own status and reason, nothing of it at a replica, nothing panics.
 
-use std::sync::Arc;
-use std::time::Duration;
-
 use bytes::Bytes;
 use http::Request;
 use http_body_util::Full;
@@ -260,58 +257,4 @@ async fn background_work_is_refused() {
     let (status, ..) = client.whole("/v1/responses", body).await;
     assert_eq!(status, 400);
     assert!(replica.seen().is_empty());
-}
-
-#[tokio::test]
-async fn clients_that_do_not_read_are_cut_and_hold_no_slot_meanwhile() {
-    // Endless for the two that stall; the third is brisk beside them.
-    let filler: Arc<str> = format!(
-        "data: {{\"choices\":[{{\"index\":0,\"delta\":{{\"content\":\"{}\"}}}}]}}\n\n",
-        "x".repeat(4000)
-    )
-    .into();
-    let replica = Replica::start(script(move |seen, mut wire| {
-        let filler = Arc::clone(&filler);
-        async move {
-            let brisk = seen.json()["max_tokens"] == 1;
-            wire.stream_head().await;
-            let mut sent = 0_usize;
-            while wire.chunk(filler.as_bytes()).await {
-                sent += 1;
-                if brisk && sent == 50 {
-                    wire.chunk(b"data: [DONE]\n\n").await;
-                    return wire.end().await;
-                }
-            }
-            None
-        }
-    }))
-    .await;
-    let gateway = Gateway::start(&[&replica], "[timeouts]\nclient_stall = \"400ms\"", "").await;
-    let mut stalled = Vec::new();
-    for _ in 0..2 {
-        let mut stream = TcpStream::connect(gateway.address).await.unwrap();
-        let body = request(CHAT, "");
-        let text = format!(
-            "POST {CHAT} HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n{body}",
-            body.len()
-        );
-        stream.write_all(text.as_bytes()).await.unwrap();
-        stalled.push(stream);
-    }
-    let mut client = Client::connect(&gateway, Kind::H1).await;
-    let brisk = request(CHAT, "").replace("\"max_tokens\":8", "\"max_tokens\":1");
-    let text = crate::rig::Stream::of(client.post(CHAT, brisk).await).end().await;
-    assert!(text.ends_with("data: [DONE]\n\n"), "a brisk client is not harmed");
-    let records = gateway.ended(3).await;
-    let cut: Vec<_> = records.iter().filter_map(|r| r.outcome.reason()).collect();
-    assert_eq!(cut, [weir::domain::Reason::ClientStall; 2]);
-    gateway.idle().await;
-    for mut stream in stalled {
-        let mut rest = Vec::new();
-        let end = tokio::time::timeout(FOREVER, stream.read_to_end(&mut rest)).await.unwrap();
-        let clean = end.is_ok() && rest.ends_with(b"0\r\n\r\n");
-        assert!(!clean, "a cut stream must not look whole");
-    }
-    tokio::time::sleep(Duration::ZERO).await;
 }

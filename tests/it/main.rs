@@ -15,5 +15,6 @@ mod faults;
 mod hostile;
 mod layering;
 mod relay;
+mod relay_slow;
 mod reload;
 mod rig;
