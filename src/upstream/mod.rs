@@ -29,8 +29,6 @@ pub use replica::Replica;
 pub use replicas::Replicas;
 
 #[cfg(test)]
-mod observe_tests;
-#[cfg(test)]
 mod testing;
 #[cfg(test)]
 mod tests;

@@ -138,3 +138,6 @@ impl Watchers {
         sender
     }
 }
+
+#[cfg(test)]
+mod tests;

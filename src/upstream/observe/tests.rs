@@ -7,14 +7,14 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
 
-use super::testing::{LONG, Line, Peer};
+use super::super::testing::{LONG, Line, Peer};
 use super::{Observation, Observed, Watch, Watchers};
 use crate::config::{ProbeConfig, ScrapeConfig, Secret};
 use crate::domain::Health;
 use crate::lifecycle::{Clock, Tasks};
 
-const METRICS: &str = include_str!("../../tests/recorded/metrics-0.32-loaded.txt");
-const MODELS: &str = include_str!("../../tests/recorded/models.json");
+const METRICS: &str = include_str!("../../../tests/recorded/metrics-0.32-loaded.txt");
+const MODELS: &str = include_str!("../../../tests/recorded/models.json");
 const PERIOD: Duration = Duration::from_millis(10);
 
 /// What the server answers on `/metrics`.
