@@ -47,9 +47,10 @@ pub(super) fn peek(content_type: Option<&str>, body: &[u8]) -> Result<Peek, Peek
         let end = find.find(content).ok_or_else(|| broken("a part has no end"))?;
         let (content, after) = content.split_at(end);
         rest = after.get(delimiter.len()..);
-        let slot = match name(headers).as_deref() {
-            Some("model") => (&mut model, "model"),
-            Some("stream") => (&mut stream, "stream"),
+        let name = name(headers).ok_or_else(|| broken("a part's headers are not plain"))?;
+        let slot = match name.as_str() {
+            "model" => (&mut model, "model"),
+            "stream" => (&mut stream, "stream"),
             _ => continue,
         };
         let value = std::str::from_utf8(content).ok().filter(|text| text.len() <= MAX_FIELD);
@@ -100,21 +101,30 @@ fn boundary(content_type: &str) -> Option<String> {
     parameter(parameters, "boundary").filter(|text| (1..=70).contains(&text.len()))
 }
 
-/// The `name` of a part.
+/// The `name` of a part; `None` where the replica's parser might read another one: no header or
+/// two that give it, folded lines, a name twice, or one in RFC 2231's pieces.
 fn name(headers: &[u8]) -> Option<String> {
-    let headers = std::str::from_utf8(headers).ok()?;
-    headers.split("\r\n").find_map(|line| {
+    let headers = std::str::from_utf8(headers).ok()?.strip_suffix("\r\n\r\n")?;
+    let mut found = None;
+    for line in headers.split("\r\n") {
         let (header, value) = line.split_once(':')?;
-        let value = header.trim().eq_ignore_ascii_case("content-disposition").then_some(value)?;
-        parameter(value.split_once(';')?.1, "name")
-    })
+        if header.contains([' ', '\t', '\r', '\n']) {
+            return None;
+        }
+        if header.eq_ignore_ascii_case("content-disposition")
+            && found.replace(parameter(value.split_once(';')?.1, "name")?).is_some()
+        {
+            return None;
+        }
+    }
+    found
 }
 
-/// One parameter of a header's value, quoted or not.
+/// One parameter of a header's value, quoted or not, when it stands there once.
 fn parameter(mut rest: &str, wanted: &str) -> Option<String> {
-    loop {
-        let (key, value) = rest.split_once('=')?;
-        let key = key.trim_matches([' ', '\t', ';']);
+    let mut found = None;
+    while let Some((key, value)) = rest.split_once('=') {
+        let key = key.trim_matches([' ', '\t', ';']).to_ascii_lowercase();
         let value = value.trim_start();
         let (text, after) = match value.strip_prefix('"') {
             Some(quoted) => unquote(quoted)?,
@@ -123,11 +133,13 @@ fn parameter(mut rest: &str, wanted: &str) -> Option<String> {
                 None => (value.trim().to_owned(), ""),
             },
         };
-        if key.eq_ignore_ascii_case(wanted) {
-            return Some(text);
+        let pieces = key.strip_prefix(wanted).is_some_and(|rest| rest.starts_with('*'));
+        if pieces || (key == wanted && found.replace(text).is_some()) {
+            return None;
         }
         rest = after;
     }
+    found
 }
 
 fn unquote(quoted: &str) -> Option<(String, &str)> {

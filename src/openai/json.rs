@@ -308,7 +308,8 @@ pub(super) fn decode(bytes: &[u8], text: Text) -> Option<Cow<'_, str>> {
 
 /// How many bytes lie before the first quote, backslash or control character: eight at a time,
 /// by the classic test for a zero or small byte in a word.
-fn plain_prefix(bytes: &[u8]) -> usize {
+#[inline]
+pub(super) fn plain_prefix(bytes: &[u8]) -> usize {
     const ONES: u64 = u64::from_ne_bytes([1; 8]);
     const HIGH: u64 = ONES << 7;
     let mut passed = 0;

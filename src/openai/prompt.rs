@@ -7,7 +7,7 @@
 
 use std::ops::Range;
 
-use super::json::{Cursor, Fault, Kind};
+use super::json::{Cursor, Fault, Kind, plain_prefix};
 use super::prefix::PrefixHasher;
 
 /// What an image or a recording counts for, bytes: its tokens follow from its size in pixels or
@@ -63,17 +63,22 @@ impl PromptText {
 fn string(quoted: &[u8]) -> (&[u8], usize, &[u8]) {
     let body = quoted.get(1..).unwrap_or_default();
     let (mut at, mut escapes) = (0, 0);
-    while let Some(found) = memchr::memchr2(b'"', b'\\', body.get(at..).unwrap_or_default()) {
-        at += found;
-        if body.get(at) == Some(&b'"') {
-            let after = body.get(at + 1..).unwrap_or_default();
-            return (body.get(..at).unwrap_or_default(), escapes, after);
+    loop {
+        let rest = body.get(at..).unwrap_or_default();
+        at += plain_prefix(rest);
+        match body.get(at) {
+            Some(b'\\') => {
+                let unicode = body.get(at + 1) == Some(&b'u');
+                escapes += if unicode { 3 } else { 1 };
+                at += 2;
+            }
+            Some(b'"') => {
+                let after = body.get(at + 1..).unwrap_or_default();
+                return (body.get(..at).unwrap_or_default(), escapes, after);
+            }
+            _ => return (body, escapes, &[]),
         }
-        let unicode = body.get(at + 1) == Some(&b'u');
-        escapes += if unicode { 3 } else { 1 };
-        at += 2;
     }
-    (body, escapes, &[])
 }
 
 /// How many prompts a field of prompts holds.

@@ -395,6 +395,16 @@ fn a_form_names_its_model() {
     let twice = form(&[(r#"name="model""#, "a"), ("name=model", "b")]);
     assert_eq!(peek(kind, &twice).unwrap_err().param, Some("model"));
     assert_eq!(peek(kind, &form(&[])).unwrap_err().param, Some("model"));
+    for sly in [
+        "name=\"x\"; name=\"model\"",
+        "name*0=mod; name*1=el; name=x",
+        "name=\"x\"\r\nContent-Disposition: form-data; name=\"model\"",
+        "name=\"x\"\r\n folded: name=\"model\"",
+        "filename=\"model\"",
+    ] {
+        let error = peek(kind, &form(&[(r#"name="model""#, "a"), (sly, "b")])).unwrap_err();
+        assert_eq!((error.reason, error.param), (Reason::Malformed, None), "{sly}");
+    }
     let many = vec![(r#"name="x""#, "y"); 100];
     assert!(peek(kind, &form(&many)).is_err());
 }
