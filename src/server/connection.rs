@@ -23,11 +23,10 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use super::activity::{Activity, Busy, Overdue};
 use super::io::{Returned, Watched};
-use super::refusal;
+use super::refusal::{self, Refusals};
 use super::serve::Serve;
 use crate::domain::Reason;
 use crate::lifecycle::{Clock, DrainWatch, Phase, Tasks};
-use crate::telemetry::Connections;
 
 /// Bounds on one connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -113,7 +112,7 @@ pub(super) struct Scene<S> {
     pub(super) builder: auto::Builder<OwnedExecutor>,
     pub(super) clock: Clock,
     pub(super) drain: DrainWatch,
-    pub(super) connections: Connections,
+    pub(super) refusals: Refusals,
 }
 
 /// Serves one connection to its end.
@@ -130,8 +129,8 @@ where
         End::Silent => None,
     };
     if let Some(reason) = reason {
-        scene.connections.refused(reason);
-        answer(&back, reason).await;
+        let id = scene.refusals.count(reason);
+        answer(&back, reason, &id).await;
     }
 }
 
@@ -235,8 +234,8 @@ async fn call<S: Serve>(
     };
     let response = match refused {
         Some(reason) => {
-            scene.connections.refused(reason);
-            let mut response = refusal::response(reason).map(Either::Right);
+            let id = scene.refusals.count(reason);
+            let mut response = refusal::response(reason, &id).map(Either::Right);
             if h2 {
                 response.headers_mut().remove(http::header::CONNECTION);
             }
@@ -255,10 +254,10 @@ const LINGER: Duration = Duration::from_secs(1);
 const LINGER_BYTES: u64 = 256 * 1024;
 
 /// Tells a client that hyper has given up why, on the bare stream.
-async fn answer<T: AsyncRead + AsyncWrite + Unpin>(back: &Returned<T>, reason: Reason) {
+async fn answer<T: AsyncRead + AsyncWrite + Unpin>(back: &Returned<T>, reason: Reason, id: &str) {
     let Some(mut io) = back.take() else { return };
     let told = async {
-        io.write_all(&refusal::raw(reason)).await?;
+        io.write_all(&refusal::raw(reason, id)).await?;
         io.shutdown().await?;
         tokio::io::copy(&mut (&mut io).take(LINGER_BYTES), &mut tokio::io::sink()).await
     };

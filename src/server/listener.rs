@@ -11,7 +11,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 
 use super::connection::{self, ConnectionLimits, Scene};
-use super::refusal;
+use super::refusal::{self, Refusals};
 use super::serve::Serve;
 use super::tls::Tls;
 use crate::domain::Reason;
@@ -77,7 +77,7 @@ impl Listener {
             builder: connection::builder(&self.limits, self.tasks.clone()),
             clock: self.clock,
             drain: self.drain.clone(),
-            connections: self.connections.clone(),
+            refusals: Refusals::new(self.connections.clone(), self.clock),
         });
         let mut pause = FIRST_PAUSE;
         loop {
@@ -106,10 +106,10 @@ impl Listener {
         let open = usize::try_from(self.connections.open.get()).unwrap_or(0);
         if open >= self.max_connections {
             self.connections.over_cap.inc();
-            self.connections.refused(Reason::Overloaded);
+            let id = scene.refusals.count(Reason::Overloaded);
             if self.tls.is_none() {
                 // What does not fit into an empty socket buffer is not worth waiting for.
-                let _sent = stream.try_write(&refusal::raw(Reason::Overloaded)).is_ok();
+                let _sent = stream.try_write(&refusal::raw(Reason::Overloaded, &id)).is_ok();
             }
             return;
         }

@@ -4,13 +4,51 @@
 //! that OpenAI's clients read; which dialect the path speaks is not known yet, since the head
 //! never came to be read.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::UNIX_EPOCH;
+
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use http_body_util::Full;
 
-use crate::domain::Reason;
+use crate::domain::{Outcome, Reason};
+use crate::lifecycle::Clock;
+use crate::telemetry::Connections;
 
 const X_WEIR_REASON: &str = "x-weir-reason";
+const X_REQUEST_ID: &str = "x-request-id";
+
+/// Names, counts and logs the refusals of one listener.
+#[derive(Debug)]
+pub(super) struct Refusals {
+    connections: Connections,
+    /// Tells this process's ids from those of others.
+    seed: u64,
+    number: AtomicU64,
+}
+
+impl Refusals {
+    pub(super) fn new(connections: Connections, clock: Clock) -> Self {
+        let wall = clock.wall().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let seed = u64::try_from(wall.as_nanos()).unwrap_or_default();
+        Self { connections, seed, number: AtomicU64::new(0) }
+    }
+
+    /// One more: its `x-request-id`.
+    pub(super) fn count(&self, reason: Reason) -> String {
+        self.connections.refused(reason);
+        let number = self.number.fetch_add(1, Ordering::Relaxed);
+        let id = format!("weir-{:016x}-refused-{number:x}", self.seed);
+        tracing::info!(
+            target: "access",
+            request_id = id,
+            status = reason.status(),
+            outcome = Outcome::Rejected(reason).as_str(),
+            reason = reason.as_str(),
+        );
+        id
+    }
+}
 
 /// What the reason means here, in a sentence for whoever reads the error.
 fn message(reason: Reason) -> &'static str {
@@ -23,7 +61,11 @@ fn message(reason: Reason) -> &'static str {
 }
 
 fn body(reason: Reason) -> Bytes {
-    let kind = if reason.status() >= 500 { "service_unavailable" } else { "invalid_request_error" };
+    let kind = match reason.status() {
+        408 => "TimeoutError",
+        503 => "ServiceUnavailableError",
+        _ => "BadRequestError",
+    };
     let json = serde_json::json!({
         "error": {
             "message": message(reason),
@@ -37,26 +79,30 @@ fn body(reason: Reason) -> Bytes {
 }
 
 /// The answer, for hyper to send.
-pub(super) fn response(reason: Reason) -> Response<Full<Bytes>> {
+pub(super) fn response(reason: Reason, id: &str) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::new(body(reason)));
     *response.status_mut() =
         StatusCode::from_u16(reason.status()).unwrap_or(StatusCode::BAD_REQUEST);
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     headers.insert(X_WEIR_REASON, HeaderValue::from_static(reason.as_str()));
+    if let Ok(id) = HeaderValue::from_str(id) {
+        headers.insert(X_REQUEST_ID, id);
+    }
     headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
     response
 }
 
 /// The answer as HTTP/1.1, for a connection that hyper has given up.
-pub(super) fn raw(reason: Reason) -> Vec<u8> {
+pub(super) fn raw(reason: Reason, id: &str) -> Vec<u8> {
     let body = body(reason);
     let status = reason.status();
     let phrase = StatusCode::from_u16(status).ok().and_then(|status| status.canonical_reason());
-    let retry = if reason.retry_after() { "retry-after: 1\r\n" } else { "" };
+    let retry =
+        if reason.retry_after() { "retry-after: 1\r\nretry-after-ms: 1000\r\n" } else { "" };
     let head = format!(
         "HTTP/1.1 {status} {}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\
-         {X_WEIR_REASON}: {}\r\n{retry}connection: close\r\n\r\n",
+         {X_WEIR_REASON}: {}\r\n{X_REQUEST_ID}: {id}\r\n{retry}connection: close\r\n\r\n",
         phrase.unwrap_or("Error"),
         body.len(),
         reason.as_str(),

@@ -20,6 +20,7 @@ use tokio::net::TcpStream;
 use tokio::sync::Notify;
 
 use super::connection::{self, Scene};
+use super::refusal::Refusals;
 use super::{AdminOptions, ConnectionLimits, Listener, Serve, Tls, bind, start_admin};
 use crate::lifecycle::{Clock, Drain, Phase, Tasks};
 use crate::telemetry::Telemetry;
@@ -82,7 +83,7 @@ fn piped(echo: &Echo, drain: &Drain) -> (DuplexStream, tokio::task::JoinHandle<(
         builder: connection::builder(&limits(), tasks.clone()),
         clock: Clock::start(),
         drain: drain.watch(),
-        connections: Telemetry::new().unwrap().connections(),
+        refusals: Refusals::new(Telemetry::new().unwrap().connections(), Clock::start()),
     });
     let peer = echo.peer(SocketAddr::from((Ipv4Addr::LOCALHOST, 1)), false);
     (client, tasks.spawn("connection", connection::run(scene, server, peer)))
@@ -103,6 +104,7 @@ fn is_refused(answer: &str, status: u16, reason: &str) -> bool {
     answer.starts_with(&format!("HTTP/1.1 {status} "))
         && answer.contains(&format!("x-weir-reason: {reason}\r\n"))
         && answer.contains(&format!("\"reason\":\"{reason}\""))
+        && answer.contains("\r\nx-request-id: weir-")
         && answer.matches("HTTP/1.1 ").count() == 1
 }
 
