@@ -1,6 +1,6 @@
 """Writes a tiny Llama with random weights for a real vLLM to serve on a CPU.
 
-usage: model.py OUT_DIR
+usage: model.py OUT_DIR HIDDEN LAYERS
 
 vLLM fills the weights itself (--load-format dummy), so the directory holds only a config and a
 byte-level BPE tokenizer trained on the README. What it says is noise; the server, its scheduler,
@@ -14,7 +14,7 @@ import sys
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 here = pathlib.Path(__file__).resolve()
-out = pathlib.Path(sys.argv[1])
+out, hidden, layers = pathlib.Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
 out.mkdir(parents=True, exist_ok=True)
 
 tokenizer = Tokenizer(models.BPE())
@@ -25,6 +25,7 @@ tokenizer.train_from_iterator(
     [text],
     trainers.BpeTrainer(
         vocab_size=4096,
+        show_progress=False,
         special_tokens=["<|endoftext|>", "<|im_start|>", "<|im_end|>"],
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
     ),
@@ -48,12 +49,12 @@ FILES = {
         "architectures": ["LlamaForCausalLM"],
         "model_type": "llama",
         "torch_dtype": "float32",
-        "hidden_size": 256,
-        "intermediate_size": 512,
-        "num_hidden_layers": 2,
+        "hidden_size": hidden,
+        "intermediate_size": 2 * hidden,
+        "num_hidden_layers": layers,
         "num_attention_heads": 8,
         "num_key_value_heads": 4,
-        "head_dim": 32,
+        "head_dim": hidden // 8,
         "vocab_size": tokenizer.get_vocab_size(),
         "max_position_embeddings": 8192,
         "rms_norm_eps": 1e-5,
