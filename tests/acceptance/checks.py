@@ -50,6 +50,7 @@ class Stack:
     def stop(self):
         for replica in self.replicas:
             replica.kill()
+        self.replicas = []
 
 
 def client(weir, retries=0):
@@ -248,6 +249,12 @@ def killed_in_queue(stack):
 @check
 def bench_agrees(stack):
     """`vllm bench serve`, unmodified, sees what Weir measures."""
+    slow = Replica("--max-num-seqs", 16, model="weir-slow")
+    say("starting a replica of a larger model, so that a token takes more than 20 ms")
+    stack.stop()
+    slow.start()
+    slow.wait()
+    stack.replicas = [slow]
     with stack.weir("in_flight = 16") as weir, tempfile.TemporaryDirectory() as out:
         def sums():
             text = weir.metrics()
@@ -263,7 +270,7 @@ def bench_agrees(stack):
             command = [
                 VLLM_DIR / "env/bin/vllm", "bench", "serve", "--backend", "openai",
                 "--base-url", weir.url, "--endpoint", "/v1/completions", "--model", "tiny",
-                "--tokenizer", VLLM_DIR / "weir-tiny", "--dataset-name", "random",
+                "--tokenizer", VLLM_DIR / "weir-slow", "--dataset-name", "random",
                 "--random-input-len", "512", "--random-output-len", tokens,
                 "--num-prompts", prompts, "--max-concurrency", "8", "--ignore-eos",
                 "--save-result", "--result-dir", out, "--result-filename", "bench.json",
@@ -273,7 +280,7 @@ def bench_agrees(stack):
             assert run.returncode == 0, run.stderr[-2000:]
             return json.load(open(f"{out}/bench.json"))
 
-        bench(8, 16)
+        bench(4, 16)
         before = sums()
         result = bench(48, 64)
         after = sums()

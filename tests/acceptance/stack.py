@@ -47,7 +47,8 @@ def metric(text, name, **labels):
 class Replica:
     """One real vLLM server, leader of its own process group."""
 
-    def __init__(self, *options):
+    def __init__(self, *options, model="weir-tiny"):
+        self.model = model
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.options = [str(option) for option in options]
@@ -56,7 +57,10 @@ class Replica:
 
     def start(self):
         self.starting = subprocess.Popen(
-            [HERE / "serve.sh", str(self.port), *self.options], stdout=subprocess.PIPE, text=True
+            [HERE / "serve.sh", str(self.port), *self.options],
+            stdout=subprocess.PIPE,
+            text=True,
+            env=os.environ | {"MODEL": self.model},
         )
 
     def wait(self):
