@@ -1,5 +1,6 @@
 //! Weir: an admission-control gateway in front of vLLM replicas.
 
+pub mod app;
 pub mod cli;
 pub mod config;
 pub mod dispatch;

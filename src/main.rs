@@ -1,3 +1,13 @@
 //! Arguments to a subcommand, and its exit code.
 
-fn main() {}
+use std::process::ExitCode;
+
+use clap::Parser;
+use weir::cli::Cli;
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() -> ExitCode {
+    weir::cli::run(Cli::parse())
+}

@@ -86,3 +86,17 @@ pub enum Note {
     /// Its scrape lacks a metric that admission needs.
     Unknown(ReplicaId, &'static str),
 }
+
+impl Note {
+    /// The word for metric labels and logs.
+    pub const fn as_str(&self) -> &'static str {
+        match self {
+            Self::Stale(_) => "stale",
+            Self::Fresh(_) => "fresh",
+            Self::Restarted(_) => "restarted",
+            Self::Ejected(_) => "ejected",
+            Self::Reinstated(_) => "reinstated",
+            Self::Unknown(..) => "unknown",
+        }
+    }
+}

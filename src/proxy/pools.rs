@@ -36,7 +36,7 @@ pub struct Pool {
 impl Pool {
     /// The replica of that id: also one that a reload has brought since this view was built,
     /// since the gate, which outlives views, may already send there.
-    pub(super) fn replica(&self, id: ReplicaId) -> Option<Arc<Replica>> {
+    pub fn replica(&self, id: ReplicaId) -> Option<Arc<Replica>> {
         self.known.replica(id)
     }
 

@@ -5,8 +5,10 @@
 //! come from closures that take a snapshot under a short lock.
 
 use std::convert::Infallible;
+use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -33,8 +35,11 @@ use crate::telemetry::Telemetry;
 /// Whether a configuration is in force; readiness asks.
 pub type Readiness = Arc<dyn Fn() -> bool + Send + Sync>;
 
-/// Loads the configuration again: the new generation, or everything that is wrong with it.
-pub type Reload = Arc<dyn Fn() -> Result<u64, String> + Send + Sync>;
+/// What a reload came to: the generation that runs now, or everything that is wrong.
+pub type Reloaded = Pin<Box<dyn Future<Output = Result<u64, String>> + Send>>;
+
+/// Loads the configuration again.
+pub type Reload = Arc<dyn Fn() -> Reloaded + Send + Sync>;
 
 /// Connections that the admin listener holds at most.
 const MAX_CONNECTIONS: usize = 256;
@@ -202,7 +207,7 @@ async fn show_status(State(options): Shared) -> Json<Value> {
 }
 
 async fn reload(State(options): Shared) -> Response {
-    match (options.reload)() {
+    match (options.reload)().await {
         Ok(generation) => Json(json!({ "generation": generation })).into_response(),
         Err(message) => {
             (StatusCode::UNPROCESSABLE_ENTITY, Json(json!({ "error": message }))).into_response()

@@ -15,7 +15,7 @@ mod serve;
 mod status;
 mod tls;
 
-pub use admin::{Admin, AdminError, AdminOptions, Readiness, Reload, start_admin};
+pub use admin::{Admin, AdminError, AdminOptions, Readiness, Reload, Reloaded, start_admin};
 pub use connection::ConnectionLimits;
 pub use listener::{Listener, bind};
 pub use serve::Serve;

@@ -453,7 +453,7 @@ fn admin_options(telemetry: Arc<Telemetry>, drain: &Drain) -> AdminOptions {
         phase: drain.watch(),
         configured: Arc::new(|| true),
         extra: Arc::new(|| serde_json::json!({ "generation": 3 })),
-        reload: Arc::new(|| Err("config.toml: pools: none".to_owned())),
+        reload: Arc::new(|| Box::pin(async { Err("config.toml: pools: none".to_owned()) })),
         clock: Clock::start(),
     }
 }
