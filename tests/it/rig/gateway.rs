@@ -3,22 +3,19 @@
 use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo};
-use hyper_util::server::conn::auto;
+use http::{Request, Response};
+use hyper::body::Incoming;
 use parking_lot::Mutex;
 use rustls::RootCertStore;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpListener;
-use tokio_rustls::TlsAcceptor;
+use rustls::pki_types::CertificateDer;
 use weir::config::{Config, Sources, load};
 use weir::dispatch::Note;
 use weir::domain::{Failure, RequestRecord};
-use weir::lifecycle::{Clock, Tasks};
-use weir::proxy::{Observer, Parts, Peer, Proxy};
+use weir::lifecycle::{Clock, Drain, Tasks};
+use weir::proxy::{Observer, Parts, Peer, Proxy, RelayBody};
+use weir::server::{ConnectionLimits, Listener, Serve, Tls, bind};
+use weir::telemetry::Telemetry;
 use weir::upstream::Replicas;
 
 use super::{Replica, until};
@@ -31,6 +28,8 @@ pub(crate) struct Gateway {
     pub(crate) proxy: Arc<Proxy>,
     records: Arc<Mutex<Vec<RequestRecord>>>,
     certificate: CertificateDer<'static>,
+    /// While it lives the listener does.
+    _drain: Drain,
 }
 
 struct Caught(Arc<Mutex<Vec<RequestRecord>>>);
@@ -79,24 +78,23 @@ impl Gateway {
             seed: 7,
         };
         let proxy = Proxy::new(parts, config);
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let (acceptor, certificate) = acceptor();
-        let acceptor = tls.then_some(acceptor);
-        let serving = Arc::clone(&proxy);
-        tokio::spawn(async move {
-            while let Ok((stream, from)) = listener.accept().await {
-                stream.set_nodelay(true).unwrap();
-                let (proxy, acceptor) = (Arc::clone(&serving), acceptor.clone());
-                tokio::spawn(async move {
-                    let Some(acceptor) = acceptor else { return drive(proxy, stream, from).await };
-                    if let Ok(stream) = acceptor.accept(stream).await {
-                        drive(proxy, stream, from).await;
-                    }
-                });
-            }
-        });
-        Self { address, proxy, records, certificate }
+        let socket = bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let address = socket.local_addr().unwrap();
+        let (pair, certificate) = certificate();
+        let drain = Drain::new();
+        let listener = Listener {
+            socket,
+            tls: tls.then(|| pair),
+            max_connections: 10_000,
+            limits: ConnectionLimits::default(),
+            connections: Telemetry::new().unwrap().connections(),
+            clock,
+            tasks: tasks.clone(),
+            drain: drain.watch(),
+        };
+        drop(tasks.spawn("listener", listener.serve(Front(Arc::clone(&proxy)))));
+        let _drain = drain;
+        Self { address, proxy, records, certificate, _drain }
     }
 
     /// The certificates that its clients trust.
@@ -134,35 +132,32 @@ impl Gateway {
     }
 }
 
-async fn drive<S>(proxy: Arc<Proxy>, stream: S, from: SocketAddr)
-where
-    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
-{
-    let peer = Peer::new(from);
-    let hangup = peer.hangup.clone();
-    let service = service_fn(move |request| {
-        let (proxy, peer) = (Arc::clone(&proxy), peer.clone());
-        async move { Ok::<_, std::convert::Infallible>(proxy.handle(request, peer).await) }
-    });
-    let mut server = auto::Builder::new(TokioExecutor::new());
-    server.http1().max_buf_size(16 * 1024);
-    server.http2().max_send_buf_size(16 * 1024);
-    tokio::select! {
-        _end = server.serve_connection(TokioIo::new(stream), service) => {}
-        () = hangup.wanted() => {}
+/// The proxy, as the listener sees it.
+#[derive(Clone)]
+struct Front(Arc<Proxy>);
+
+impl Serve for Front {
+    type Body = RelayBody;
+    type Peer = Peer;
+
+    fn peer(&self, address: SocketAddr, tls: bool) -> Peer {
+        Peer { tls, ..Peer::new(address) }
     }
-    // Whatever was on the way goes with the connection.
-    tokio::time::sleep(Duration::ZERO).await;
+
+    async fn hangup(peer: Peer) {
+        peer.hangup.wanted().await;
+    }
+
+    async fn handle(&self, request: Request<Incoming>, peer: Peer) -> Response<RelayBody> {
+        self.0.handle(request, peer).await
+    }
 }
 
-fn acceptor() -> (TlsAcceptor, CertificateDer<'static>) {
+fn certificate() -> (Arc<Tls>, CertificateDer<'static>) {
     let pair = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
-    let certificate = pair.cert.der().clone();
-    let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(pair.signing_key.serialize_der()));
-    let mut config = rustls::ServerConfig::builder()
-        .with_no_client_auth()
-        .with_single_cert(vec![certificate.clone()], key)
-        .unwrap();
-    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    (TlsAcceptor::from(Arc::new(config)), certificate)
+    let folder = tempfile::tempdir().unwrap();
+    let (cert, key) = (folder.path().join("cert.pem"), folder.path().join("key.pem"));
+    std::fs::write(&cert, pair.cert.pem()).unwrap();
+    std::fs::write(&key, pair.signing_key.serialize_pem()).unwrap();
+    (Arc::new(Tls::load(&cert, &key).unwrap()), pair.cert.der().clone())
 }
