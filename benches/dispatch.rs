@@ -4,7 +4,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Duration;
 
-use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
+use criterion::{Criterion, criterion_group, criterion_main};
 
 use weir::dispatch::{
     ClassPolicy, Dispatcher, Event, LimitPolicy, Policy, QueuePolicy, ReplicaSpec,
@@ -37,7 +37,6 @@ fn facts(id: u64, now: Timestamp) -> RequestFacts {
 struct Full {
     gate: Dispatcher,
     now: Timestamp,
-    running: Vec<RequestId>,
     next: u64,
 }
 
@@ -57,18 +56,13 @@ impl Full {
             stall_after: Duration::from_secs(5),
             gateways: 1,
         };
-        let mut full = Self {
-            gate: Dispatcher::new(Arc::new(policy), 1),
-            now: Timestamp::ZERO,
-            running: Vec::new(),
-            next: 0,
-        };
+        let mut full =
+            Self { gate: Dispatcher::new(Arc::new(policy), 1), now: Timestamp::ZERO, next: 0 };
         let specs = (0..replicas).map(|id| ReplicaSpec { id: ReplicaId(id), in_flight: None });
         full.handle(Event::Replicas(specs.collect()));
         for _ in 0..replicas * LIMIT + queued {
             full.arrive();
         }
-        full.running = (0..u64::from(replicas * LIMIT)).map(RequestId).collect();
         full
     }
 
@@ -99,31 +93,18 @@ fn decisions(criterion: &mut Criterion) {
                 });
             });
             let usage = Usage { input: 1_000, output: 200, cached: None };
-            let mut turn = 0_usize;
             let mut full = Full::new(replicas, queued);
             criterion.bench_function(&format!("{name}: finish, next, arrive"), |bench| {
-                bench.iter_batched(
-                    || {
-                        turn = (turn + 1) % full_len(replicas);
-                        turn
-                    },
-                    |at| {
-                        let id = full.running[at];
-                        let done = Event::Finish(id, Outcome::Completed, Some(usage));
-                        black_box(full.handle(done));
-                        let arrived = full.arrive();
-                        // First come, first served: the one sent is so many before the last.
-                        full.running[at] = RequestId(arrived.0 - u64::from(queued));
-                    },
-                    BatchSize::SmallInput,
-                );
+                bench.iter(|| {
+                    // First come, first served: what ends was sent so many before the last.
+                    let oldest = full.next - u64::from(replicas * LIMIT + queued);
+                    let done = Outcome::Completed;
+                    black_box(full.handle(Event::Finish(RequestId(oldest), done, Some(usage))));
+                    black_box(full.arrive())
+                });
             });
         }
     }
-}
-
-fn full_len(replicas: u32) -> usize {
-    (replicas * LIMIT) as usize
 }
 
 criterion_group!(benches, decisions);

@@ -35,7 +35,7 @@ impl Margin {
     }
 
     /// `ahead` completions, on the safe side.
-    pub(super) fn over(&self, ahead: f64) -> f64 {
+    pub(super) fn over(self, ahead: f64) -> f64 {
         ahead + self.deviations * ahead.max(0.0).sqrt()
     }
 }
