@@ -44,6 +44,7 @@ impl Dispatcher {
         let request = Request {
             state: State::Queued(Queue::nowhere()),
             facts,
+            estimated: self.rates.is_known(),
             attempts: 0,
             failed: Vec::new(),
             was_busy: false,
@@ -123,11 +124,16 @@ impl Dispatcher {
 
     /// Evicts whose time in the queue is over.
     pub(super) fn expire(&mut self, now: Timestamp, out: &mut Vec<Effect>) {
+        // All of them leave first: nobody is told to wait behind those who go as well.
+        let mut gone = Vec::new();
         while let Some(id) = self.queue.expired(now) {
-            let Some(request) = self.requests.remove(&id) else { return };
-            let State::Queued(place) = request.state else { return };
+            let Some(request) = self.requests.remove(&id) else { break };
+            let State::Queued(place) = request.state else { break };
             self.queue.remove(&request.facts, place);
-            if request.attempts == 0 {
+            gone.push((request, place));
+        }
+        for (request, place) in gone {
+            if request.attempts == 0 && request.estimated {
                 self.margin.evicted();
             }
             let received = request.facts.received;
@@ -147,7 +153,7 @@ impl Dispatcher {
                 },
             };
             let rejection = self.reject(now, &request, cause);
-            out.push(Effect::Evict(id, rejection));
+            out.push(Effect::Evict(request.facts.id, rejection));
         }
     }
 

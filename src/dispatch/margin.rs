@@ -6,7 +6,7 @@
 //! is steered: up with each eviction, down with each refusal at once, level when evictions are
 //! one in a hundred of both.
 
-const START: f64 = 2.33;
+const START: f64 = 1.0;
 const MOST: f64 = 8.0;
 const UP: f64 = 0.25;
 const DOWN: f64 = UP / 100.0;

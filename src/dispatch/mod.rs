@@ -136,8 +136,10 @@ impl Dispatcher {
         self.advance_fleet(now, out);
         self.pump(now, out);
         self.expire(now, out);
-        self.rates.state(!self.queue.is_empty());
-        self.promises.queue(now, self.queue.is_empty());
+        let full = (!self.queue.is_empty()).then(|| self.usable_limit());
+        self.rates.state(full);
+        let idle = self.queue.is_empty() && 2.0 * self.held() < self.usable_limit();
+        self.promises.idle(now, idle);
         if cfg!(debug_assertions) {
             self.check_invariants();
         }
@@ -160,6 +162,11 @@ impl Dispatcher {
     fn replica_mut(&mut self, id: ReplicaId) -> Option<&mut Replica> {
         let at = self.at(id)?;
         self.replicas.get_mut(at)
+    }
+
+    /// Sequences held by all replicas.
+    fn held(&self) -> f64 {
+        self.replicas.iter().map(|replica| f64::from(replica.ledger.n())).sum()
     }
 
     /// The limits of the replicas that may be used, together.

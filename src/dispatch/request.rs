@@ -44,6 +44,8 @@ pub(super) struct Request {
     pub(super) facts: RequestFacts,
     /// Where it stands.
     pub(super) state: State,
+    /// Whether its wait was estimated when it came; before anything has finished it is not.
+    pub(super) estimated: bool,
     /// Attempts begun.
     pub(super) attempts: u32,
     /// Replicas that it failed at, each once, and how.

@@ -17,7 +17,8 @@ const SHORTEST: f64 = 1.0;
 const LONGEST: f64 = 44.0;
 /// Share of the completion rate that promises may use.
 const PROMISED: f64 = 0.8;
-/// With the queue empty for this long, promises are void.
+/// With the pool idle for this long, promises are void. An empty queue alone says little: it is
+/// empty between the returns of those who were promised something.
 const VOID_AFTER: Duration = Duration::from_secs(1);
 /// Share of refused requests that come back, until it was observed, and its weight in requests.
 const RETURNING: f64 = 0.5;
@@ -31,7 +32,7 @@ const MEMORY: u64 = 400;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Promises {
     next_slot: Timestamp,
-    empty_since: Option<Timestamp>,
+    idle_since: Option<Timestamp>,
     /// Refusals of this spell: too young to judge by, since those clients were told to wait.
     young: u64,
     young_since: Timestamp,
@@ -45,14 +46,14 @@ impl Promises {
         self.returned += 1;
     }
 
-    /// Tells whether the queue is empty now.
-    pub(super) fn queue(&mut self, now: Timestamp, empty: bool) {
-        match (empty, self.empty_since) {
-            (true, None) => self.empty_since = Some(now),
+    /// Tells whether the pool idles now: nobody waits, and half of its slots are free.
+    pub(super) fn idle(&mut self, now: Timestamp, idle: bool) {
+        match (idle, self.idle_since) {
+            (true, None) => self.idle_since = Some(now),
             (true, Some(since)) if now.saturating_since(since) >= VOID_AFTER => {
                 self.next_slot = Timestamp::ZERO;
             }
-            (false, _) => self.empty_since = None,
+            (false, _) => self.idle_since = None,
             (true, Some(_)) => {}
         }
     }
@@ -66,8 +67,8 @@ impl Promises {
         rate: f64,
         uniform: f64,
     ) -> Duration {
-        let empty = self.empty_since.is_some();
-        self.queue(now, empty);
+        let idle = self.idle_since.is_some();
+        self.idle(now, idle);
         self.count(now);
         let step = self.returning() / (PROMISED * rate.max(f64::MIN_POSITIVE));
         let slot = self.next_slot.max(now) + seconds(step);
@@ -108,7 +109,7 @@ mod tests {
     fn a_burst_of_refusals_is_spread_over_the_capacity_to_come() {
         let mut promises = Promises::default();
         let now = Timestamp::ZERO + SECOND;
-        promises.queue(now, false);
+        promises.idle(now, false);
         let values: Vec<_> = (0..400).map(|_| promises.promise(now, 0.1, 20.0, 0.5)).collect();
         assert_eq!(values[0], SECOND);
         // Half come back at first, at 16 a second: 400 refusals take 12.5 s.
@@ -117,17 +118,17 @@ mod tests {
     }
 
     #[test]
-    fn promises_are_void_when_the_queue_stayed_empty() {
+    fn promises_are_void_when_the_pool_idled() {
         let mut promises = Promises::default();
         let now = Timestamp::ZERO + SECOND;
-        promises.queue(now, false);
+        promises.idle(now, false);
         for _ in 0..1000 {
             promises.promise(now, 0.0, 10.0, 0.5);
         }
-        promises.queue(now, true);
+        promises.idle(now, true);
         let soon = promises.clone().promise(now + SECOND / 2, 0.0, 10.0, 0.5);
         assert!(soon > 10 * SECOND);
-        promises.queue(now + SECOND, true);
+        promises.idle(now + SECOND, true);
         assert_eq!(promises.promise(now + SECOND, 0.0, 10.0, 0.5), SECOND);
     }
 

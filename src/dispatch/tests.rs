@@ -5,3 +5,4 @@ mod cases;
 mod kit;
 mod overload;
 mod props;
+mod returning;
