@@ -16,6 +16,7 @@
 #   SPEED     of the engines (1): lower it where the machine is short of CPU
 #   PROXIES   which to run ("nginx haproxy weir")
 #   RESULTS   folder for the JSON of every run
+#   WEIR      a binary to use instead of building one
 #
 # The machine must have CPU to spare: the column cpu% is of the whole machine, and rows of runs
 # over 90 % or with a late generator say nothing.
@@ -35,8 +36,11 @@ work=$(mktemp -d)
 mkdir -p "$results"
 ulimit -n "$(ulimit -Hn)"
 
-cargo build --release --quiet
-weir=${CARGO_TARGET_DIR:-target}/release/weir
+weir=${WEIR:-}
+if [ -z "$weir" ]; then
+  cargo build --release --quiet
+  weir=${CARGO_TARGET_DIR:-target}/release/weir
+fi
 benches/peers/setup.sh
 
 started=()

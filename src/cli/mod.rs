@@ -4,6 +4,7 @@
 //! a failure of what it did, 2 for arguments or a configuration that are wrong.
 
 pub mod check;
+pub mod demo;
 pub mod load;
 pub mod replica;
 pub mod serve;
@@ -23,6 +24,8 @@ pub struct Cli {
 enum Command {
     /// Run the gateway
     Serve(serve::ServeArgs),
+    /// Run simulated replicas, the gateway, and more load than they can take
+    Demo(demo::DemoArgs),
     /// Run simulated vLLM replicas
     Replica(replica::ReplicaArgs),
     /// Offer load in an open loop and show what came back
@@ -36,6 +39,7 @@ pub fn run(cli: Cli) -> ExitCode {
     let mut out = std::io::stdout().lock();
     let ended = match cli.command {
         Command::Serve(args) => serve::run(&args),
+        Command::Demo(args) => demo::run(&args, &mut out),
         Command::Replica(args) => replica::run(&args, &mut out),
         Command::Load(args) => load::run(&args, &mut out),
         Command::Check(args) => check::run(&args, &mut out).map_err(Into::into),

@@ -11,6 +11,7 @@
 
 mod cancel;
 mod config_corpus;
+mod demo;
 mod faults;
 mod hostile;
 mod layering;
