@@ -17,6 +17,7 @@ use super::attempt::{Answer, OwnError, Start, Tried, attempt};
 use super::headers::to_client;
 use super::job::Job;
 use super::permit::{Permit, Ticket, Turn};
+use super::poison::Poisoned;
 use super::recorder::Recorder;
 use super::relay::RelayBody;
 use super::respond::{self, Refusal};
@@ -28,6 +29,7 @@ pub(super) struct Forward {
     pub(super) job: Job,
     pub(super) recorder: Recorder,
     pub(super) tender: Arc<Tender>,
+    pub(super) poisoned: Arc<Poisoned>,
     /// The last replica's own 5xx.
     pub(super) own_error: Option<Box<OwnError>>,
 }
@@ -90,6 +92,9 @@ impl Forward {
     /// words where it had any.
     fn refuse(mut self, rejection: Rejection, queued: bool) -> Response<RelayBody> {
         let reason = rejection.reason;
+        if reason == Reason::Poison {
+            self.poisoned.remember(&self.job.body, self.recorder.now());
+        }
         let outcome = match (reason.is_upstream(), queued) {
             (true, _) => Outcome::Failed(reason),
             (false, true) => Outcome::Evicted(reason),
@@ -168,7 +173,7 @@ impl Forward {
         source: Option<UpstreamBody>,
         start: Start,
     ) -> (Parts, Arc<Tender>) {
-        let Self { job, recorder, tender, own_error: _ } = self;
+        let Self { job, recorder, tender, poisoned: _, own_error: _ } = self;
         let timeouts = job.timeouts;
         let parts = Parts {
             source,

@@ -161,6 +161,9 @@ impl Proxy {
             record.stream = peek.stream;
             record.slo = pool.config.slo;
         });
+        if self.poisoned.refuses(&body, received) {
+            return refuse(&mut recorder, &Refusal::plain(Reason::Poison), endpoint.dialect());
+        }
         let gate = Arc::clone(&pool.gate);
         let timeouts = view.config.timeouts;
         let job = Job {
@@ -184,7 +187,13 @@ impl Proxy {
             return super::direct::answer(job, recorder, cutoff).await;
         }
         let ticket = gate.arrive(facts);
-        let forward = Forward { job, recorder, tender: Arc::clone(&self.tender), own_error: None };
+        let forward = Forward {
+            job,
+            recorder,
+            tender: Arc::clone(&self.tender),
+            poisoned: Arc::clone(&self.poisoned),
+            own_error: None,
+        };
         forward.run(ticket, cutoff).await
     }
 }

@@ -20,6 +20,7 @@ mod models;
 mod observer;
 mod peer;
 mod permit;
+mod poison;
 mod pools;
 mod recorder;
 mod relay;
@@ -54,6 +55,7 @@ pub use relay::{CutOff, RelayBody};
 
 use intake::BodyBudget;
 use models::ModelList;
+use poison::Poisoned;
 use pools::View;
 use recorder::Recorder;
 use tender::Tender;
@@ -79,6 +81,7 @@ pub struct Proxy {
     tender: Arc<Tender>,
     budget: Arc<BodyBudget>,
     models: ModelList,
+    poisoned: Arc<Poisoned>,
     requests: AtomicU64,
     draining: AtomicBool,
     /// The drain's deadline has come, or an end at once.
@@ -99,6 +102,7 @@ impl Proxy {
             tender,
             budget,
             models: ModelList::default(),
+            poisoned: Arc::default(),
             requests: AtomicU64::new(0),
             draining: AtomicBool::new(false),
             cut: watch::Sender::new(false),

@@ -50,7 +50,7 @@ async fn at_every_phase_and_over_every_protocol_the_engine_is_let_go() {
     for kind in Kind::ALL {
         for phase in [Phase::NoHead, Phase::HeadOnly, Phase::MidStream] {
             let (replica, closed) = replica(phase).await;
-            let gateway = Gateway::serve(&[&replica], "", "", kind.tls()).await;
+            let gateway = Gateway::serve(&[&replica], "", "", kind.tls());
             let mut client = Client::connect(&gateway, kind).await;
             if phase == Phase::MidStream {
                 let mut stream = Stream::of(client.post(PATH, request(PATH, "")).await);
@@ -76,7 +76,7 @@ async fn at_every_phase_and_over_every_protocol_the_engine_is_let_go() {
 #[tokio::test]
 async fn a_unary_call_lets_the_engine_go_too() {
     let (replica, closed) = replica(Phase::NoHead).await;
-    let gateway = Gateway::start(&[&replica], "", "").await;
+    let gateway = Gateway::start(&[&replica], "", "");
     let mut client = Client::connect(&gateway, Kind::H1).await;
     let body = r#"{"model":"tiny","input":"one"}"#;
     tokio::select! {
@@ -93,7 +93,7 @@ async fn a_unary_call_lets_the_engine_go_too() {
 async fn a_request_that_waits_leaves_the_queue_and_never_reaches_a_replica() {
     let (replica, closed) = replica(Phase::MidStream).await;
     let limits = "[pools.limits]\nin_flight = 1\nqueue_wait = \"10s\"\n[pools.slo]\nttft = \"30s\"";
-    let gateway = Gateway::start(&[&replica], "", limits).await;
+    let gateway = Gateway::start(&[&replica], "", limits);
     let mut first = Client::connect(&gateway, Kind::H1).await;
     let mut stream = Stream::of(first.post(PATH, request(PATH, "")).await);
     stream.until(1).await;
@@ -122,7 +122,7 @@ async fn a_client_that_closes_on_the_last_word_has_not_cancelled() {
         None
     }))
     .await;
-    let gateway = Gateway::start(&[&replica], "", "").await;
+    let gateway = Gateway::start(&[&replica], "", "");
     let mut client = Client::connect(&gateway, Kind::H1).await;
     let mut stream = Stream::of(client.post(PATH, request(PATH, "")).await);
     stream.until(CHAT.len()).await;

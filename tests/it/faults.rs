@@ -41,7 +41,7 @@ where
     D: Future<Output = Option<Wire>> + Send + 'static,
 {
     let (one, two) = pair(bad).await;
-    let gateway = Gateway::start(&[&one, &two], server, pool).await;
+    let gateway = Gateway::start(&[&one, &two], server, pool);
     let mut client = Client::connect(&gateway, Kind::H1).await;
     let response = client.post(PATH, request(PATH, "")).await;
     assert_eq!(response.status(), 200, "{what}");
@@ -102,7 +102,7 @@ async fn when_every_replica_fails_the_last_ones_own_words_pass() {
         script(move |_, wire| async move { wire.whole("500 Internal Server Error", body).await })
     };
     let (one, two) = (Replica::start(broken()).await, Replica::start(broken()).await);
-    let gateway = Gateway::start(&[&one, &two], "", "").await;
+    let gateway = Gateway::start(&[&one, &two], "", "");
     let mut client = Client::connect(&gateway, Kind::H1).await;
     let (status, headers, answer) = client.whole(PATH, request(PATH, "")).await;
     assert_eq!(status, 500);
@@ -120,7 +120,7 @@ async fn no_replica_listening_is_said_and_not_waited_out() {
     let mut nobody = replica;
     nobody.address = gone.local_addr().unwrap();
     drop(gone);
-    let gateway = Gateway::start(&[&nobody], "", "").await;
+    let gateway = Gateway::start(&[&nobody], "", "");
     let mut client = Client::connect(&gateway, Kind::H1).await;
     let (status, headers, _) = client.whole(PATH, request(PATH, "")).await;
     assert_eq!((status.as_u16(), headers["x-weir-reason"].as_bytes()), (502, &b"connect"[..]));
@@ -135,7 +135,7 @@ async fn the_replicas_own_refusals_pass_byte_for_byte_but_for_a_string_error() {
         wire.whole("400 Bad Request", body.as_bytes()).await
     }))
     .await;
-    let gateway = Gateway::start(&[&replica], "", "").await;
+    let gateway = Gateway::start(&[&replica], "", "");
     let mut client = Client::connect(&gateway, Kind::H1).await;
     let (status, headers, answer) = client.whole(PATH, request(PATH, "")).await;
     assert_eq!((status.as_u16(), &answer[..]), (400, body.as_bytes()));
@@ -173,7 +173,7 @@ async fn an_idle_connection_that_the_replica_has_closed_loses_no_request() {
         None
     }))
     .await;
-    let gateway = Gateway::start(&[&replica], "", "").await;
+    let gateway = Gateway::start(&[&replica], "", "");
     let mut client = Client::connect(&gateway, Kind::H1).await;
     for _ in 0..20 {
         let response = client.post(PATH, request(PATH, "")).await;
@@ -202,7 +202,7 @@ async fn each_phase_has_its_timeout_and_its_reason() {
             wire.hang().await
         }))
         .await;
-        let gateway = Gateway::start(&[&replica], &format!("[timeouts]\n{key}"), "").await;
+        let gateway = Gateway::start(&[&replica], &format!("[timeouts]\n{key}"), "");
         let mut client = Client::connect(&gateway, Kind::H1).await;
         let text = Stream::of(client.post(PATH, request(PATH, "")).await).end().await;
         assert!(text.contains(word) && text.trim_end().ends_with("data: [DONE]"), "{text}");
@@ -219,7 +219,7 @@ async fn what_is_left_at_the_drains_deadline_is_cut_with_its_reason() {
         wire.hang().await
     }))
     .await;
-    let gateway = Gateway::start(&[&replica], "", "").await;
+    let gateway = Gateway::start(&[&replica], "", "");
     let mut client = Client::connect(&gateway, Kind::H1).await;
     let mut stream = Stream::of(client.post(PATH, request(PATH, "")).await);
     stream.until(1).await;
@@ -253,12 +253,39 @@ async fn a_head_is_held_for_its_time_and_not_longer() {
         }
     }))
     .await;
-    let gateway = Gateway::start(&[&replica], "[timeouts]\nhead_hold = \"50ms\"", "").await;
+    let gateway = Gateway::start(&[&replica], "[timeouts]\nhead_hold = \"50ms\"", "");
     let mut client = Client::connect(&gateway, Kind::H1).await;
     let response = client.post(PATH, request(PATH, "")).await;
     assert_eq!(response.status(), 200, "with no frame yet");
     go.notify_one();
     assert_eq!(Stream::of(response).end().await, CHAT);
     assert_eq!(gateway.ended(1).await[0].outcome, Outcome::Completed);
+    gateway.idle().await;
+}
+
+#[tokio::test]
+async fn a_body_that_kills_replicas_is_not_sent_to_a_third() {
+    let deadly = || {
+        script(|seen, wire| async move {
+            if seen.json()["user"] == "deadly" { wire.reset() } else { chat(wire).await }
+        })
+    };
+    let (one, two) = (Replica::start(deadly()).await, Replica::start(deadly()).await);
+    let three = Replica::start(deadly()).await;
+    let pool = "[pools.retry]\nattempts = 3\nbudget = 1.0";
+    let gateway = Gateway::start(&[&one, &two, &three], "", pool);
+    let mut client = Client::connect(&gateway, Kind::H1).await;
+    let body = request(PATH, r#","user":"deadly""#);
+    for again in [false, true] {
+        let (status, headers, _) = client.whole(PATH, body.clone()).await;
+        assert_eq!((status.as_u16(), headers["x-weir-reason"].as_bytes()), (502, &b"poison"[..]));
+        assert_eq!(headers["x-should-retry"], "false");
+        let asked: usize = [&one, &two, &three].iter().map(|r| r.seen().len()).sum();
+        assert_eq!(asked, 2, "two replicas, and none when it comes again: {again}");
+    }
+    let response = client.post(PATH, request(PATH, r#","user":"mild""#)).await;
+    assert_eq!(response.status(), 200, "others go on");
+    assert_eq!(Stream::of(response).end().await, CHAT);
+    gateway.ended(3).await;
     gateway.idle().await;
 }

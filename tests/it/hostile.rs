@@ -26,7 +26,7 @@ fn chat_with(field: &str) -> String {
 async fn each_fault_of_a_body_has_its_own_status_and_reason() {
     let replica = answering().await;
     let limits = "[server.limits]\nmax_body_bytes = \"64KiB\"";
-    let gateway = Gateway::start(&[&replica], limits, "").await;
+    let gateway = Gateway::start(&[&replica], limits, "");
     let mut client = Client::connect(&gateway, Kind::H1).await;
     let long = chat_with(&format!(r#""x":"{}""#, "a".repeat(70_000)));
     let cases: Vec<(&str, Vec<u8>, u16, &str)> = vec![
@@ -62,7 +62,7 @@ async fn each_fault_of_a_body_has_its_own_status_and_reason() {
 #[tokio::test]
 async fn paths_and_methods_off_the_list_do_not_exist() {
     let replica = answering().await;
-    let gateway = Gateway::start(&[&replica], "", "").await;
+    let gateway = Gateway::start(&[&replica], "", "");
     let mut client = Client::connect(&gateway, Kind::H1).await;
     for path in [
         "/invocations",
@@ -95,7 +95,7 @@ async fn paths_and_methods_off_the_list_do_not_exist() {
 #[tokio::test]
 async fn ten_thousand_names_and_paths_leave_no_trace_but_their_records() {
     let replica = answering().await;
-    let gateway = Gateway::start(&[&replica], "", "").await;
+    let gateway = Gateway::start(&[&replica], "", "");
     let mut client = Client::connect(&gateway, Kind::H1).await;
     let count = 10_000;
     for number in 0..count / 2 {
@@ -114,7 +114,7 @@ async fn ten_thousand_names_and_paths_leave_no_trace_but_their_records() {
 #[tokio::test]
 async fn nonsense_in_our_own_header_is_refused_and_in_a_librarys_ignored() {
     let replica = answering().await;
-    let gateway = Gateway::start(&[&replica], "", "").await;
+    let gateway = Gateway::start(&[&replica], "", "");
     let mut client = Client::connect(&gateway, Kind::H1).await;
     for (name, value, status) in [
         ("x-slo-ttft-ms", "-1", 400),
@@ -145,7 +145,7 @@ async fn bare(gateway: &Gateway, bytes: &[u8]) -> String {
 #[tokio::test]
 async fn broken_framing_reaches_no_replica() {
     let replica = answering().await;
-    let gateway = Gateway::start(&[&replica], "", "").await;
+    let gateway = Gateway::start(&[&replica], "", "");
     let head = format!("POST {CHAT} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n");
     let chunked = format!("{head}transfer-encoding: chunked\r\n\r\n");
     for broken in ["zz\r\n{}\r\n0\r\n\r\n", "5\r\n{\"a\":1}\r\n0\r\n\r\n", "-1\r\n\r\n"] {
@@ -166,9 +166,9 @@ async fn broken_framing_reaches_no_replica() {
 #[tokio::test]
 async fn a_flood_of_headers_is_431_and_reaches_no_replica() {
     let replica = answering().await;
-    let gateway = Gateway::start(&[&replica], "", "").await;
+    let gateway = Gateway::start(&[&replica], "", "");
     let head = format!("POST {CHAT} HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\n");
-    let many: String = (0..200).map(|at| format!("x-{at}: y\r\n")).collect();
+    let many = "x-many: y\r\n".repeat(200);
     for flood in [many, format!("x: {}\r\n", "y".repeat(100_000))] {
         let seen = bare(&gateway, format!("{head}{flood}\r\n").as_bytes()).await;
         assert!(seen.starts_with("HTTP/1.1 431"), "{seen}");
@@ -180,7 +180,7 @@ async fn a_flood_of_headers_is_431_and_reaches_no_replica() {
 #[tokio::test]
 async fn two_framings_of_one_body_smuggle_nothing() {
     let replica = answering().await;
-    let gateway = Gateway::start(&[&replica], "", "").await;
+    let gateway = Gateway::start(&[&replica], "", "");
     let body = chat_with(r#""n":1"#);
     let inner = format!("POST {CHAT} HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\n{{}}");
     let text = format!(
@@ -198,8 +198,7 @@ async fn two_framings_of_one_body_smuggle_nothing() {
 #[tokio::test]
 async fn a_body_that_creeps_is_given_up() {
     let replica = answering().await;
-    let gateway =
-        Gateway::start(&[&replica], "[server.limits]\nbody_timeout = \"150ms\"", "").await;
+    let gateway = Gateway::start(&[&replica], "[server.limits]\nbody_timeout = \"150ms\"", "");
     let text = format!("POST {CHAT} HTTP/1.1\r\nhost: x\r\ncontent-length: 50\r\n\r\n{{");
     let seen = bare(&gateway, text.as_bytes()).await;
     assert!(seen.starts_with("HTTP/1.1 408"), "{seen}");
@@ -212,7 +211,7 @@ async fn a_body_that_creeps_is_given_up() {
 async fn bodies_together_have_a_bound() {
     let replica = answering().await;
     let limits = "[server.limits]\nmax_body_bytes = \"64KiB\"\nmax_buffered_bytes = \"64KiB\"";
-    let gateway = Gateway::start(&[&replica], limits, "").await;
+    let gateway = Gateway::start(&[&replica], limits, "");
     let mut holding = TcpStream::connect(gateway.address).await.unwrap();
     let head = format!("POST {CHAT} HTTP/1.1\r\nhost: x\r\ncontent-length: 60000\r\n\r\n");
     holding.write_all(head.as_bytes()).await.unwrap();
@@ -231,7 +230,7 @@ async fn bodies_together_have_a_bound() {
 #[tokio::test]
 async fn what_would_steer_the_engine_or_carries_a_key_ends_here() {
     let replica = answering().await;
-    let gateway = Gateway::start(&[&replica], "", "").await;
+    let gateway = Gateway::start(&[&replica], "", "");
     let mut client = Client::connect(&gateway, Kind::H1).await;
     let body = chat_with(r#""priority":-100,"kv_transfer_params":{"a":[1]},"user":"u""#);
     let mut call = crate::rig::post(CHAT, body);
@@ -265,7 +264,7 @@ async fn what_would_steer_the_engine_or_carries_a_key_ends_here() {
 #[tokio::test]
 async fn background_work_is_refused() {
     let replica = answering().await;
-    let gateway = Gateway::start(&[&replica], "", "").await;
+    let gateway = Gateway::start(&[&replica], "", "");
     let mut client = Client::connect(&gateway, Kind::H1).await;
     let body = r#"{"model":"tiny","input":"one","background":true}"#;
     let (status, ..) = client.whole("/v1/responses", body).await;

@@ -70,7 +70,7 @@ async fn one_by_one(kind: Kind, path: &'static str, recorded: &'static str, usag
         }
     }))
     .await;
-    let gateway = Gateway::serve(&[&replica], "", "", kind.tls()).await;
+    let gateway = Gateway::serve(&[&replica], "", "", kind.tls());
     let mut client = Client::connect(&gateway, kind).await;
     let body = request(path, if usage { ASKS_USAGE } else { "" });
     let response = client.post(path, body).await;
@@ -120,7 +120,7 @@ async fn played(path: &str, recorded: &'static str, usage: bool, sizes: Vec<usiz
         }
     }))
     .await;
-    let gateway = Gateway::start(&[&replica], "", "").await;
+    let gateway = Gateway::start(&[&replica], "", "");
     let mut client = Client::connect(&gateway, Kind::H1).await;
     let response = client.post(path, request(path, if usage { ASKS_USAGE } else { "" })).await;
     assert_eq!(response.status(), 200);
@@ -177,7 +177,7 @@ async fn usage_is_asked_for_and_counted_although_the_client_never_sees_it() {
         wire.end().await
     }))
     .await;
-    let gateway = Gateway::start(&[&replica], "", "").await;
+    let gateway = Gateway::start(&[&replica], "", "");
     let mut client = Client::connect(&gateway, Kind::H1).await;
     let path = "/v1/chat/completions";
     let text = Stream::of(client.post(path, request(path, "")).await).end().await;
@@ -200,7 +200,7 @@ async fn an_engine_that_dies_in_mid_stream_is_a_failure_although_it_says_done() 
         wire.end().await
     }))
     .await;
-    let gateway = Gateway::start(&[&replica], "", "").await;
+    let gateway = Gateway::start(&[&replica], "", "");
     let mut client = Client::connect(&gateway, Kind::H1).await;
     let path = "/v1/completions";
     let text = Stream::of(client.post(path, request(path, "")).await).end().await;
@@ -231,7 +231,7 @@ async fn a_stream_that_breaks_ends_with_an_error_in_its_own_dialect() {
             }
         }))
         .await;
-        let gateway = Gateway::start(&[&replica], "", "").await;
+        let gateway = Gateway::start(&[&replica], "", "");
         let mut client = Client::connect(&gateway, Kind::H1).await;
         let text = Stream::of(client.post(path, request(path, "")).await).end().await;
         let added = text.strip_prefix(&half).expect("all that came before the break");
@@ -252,7 +252,7 @@ async fn a_clean_end_without_the_last_word_is_a_break() {
         wire.end().await
     }))
     .await;
-    let gateway = Gateway::start(&[&replica], "", "").await;
+    let gateway = Gateway::start(&[&replica], "", "");
     let mut client = Client::connect(&gateway, Kind::H1).await;
     let path = "/v1/chat/completions";
     let text = Stream::of(client.post(path, request(path, "")).await).end().await;
@@ -268,7 +268,7 @@ async fn a_unary_answer_passes_as_it_is_and_its_usage_is_counted() {
         wire.whole("200 OK", include_bytes!("../recorded/chat.json")).await
     }))
     .await;
-    let gateway = Gateway::start(&[&replica], "", "").await;
+    let gateway = Gateway::start(&[&replica], "", "");
     let mut client = Client::connect(&gateway, Kind::H1).await;
     let body = r#"{"model":"gpt-4","messages":[{"role":"user","content":"one"}]}"#;
     let (status, headers, answer) = client.whole("/v1/chat/completions", body).await;
@@ -291,7 +291,7 @@ async fn models_are_listed_with_their_aliases_whether_or_not_replicas_answer() {
         if !up {
             replica.now(script(|_, wire| async move { wire.reset() }));
         }
-        let gateway = Gateway::start(&[&replica], "", "").await;
+        let gateway = Gateway::start(&[&replica], "", "");
         let mut client = Client::connect(&gateway, Kind::H1).await;
         let request = http::Request::get("http://localhost/v1/models")
             .header("host", "localhost")

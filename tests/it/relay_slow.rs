@@ -10,7 +10,7 @@ use tokio::sync::{Mutex, mpsc};
 use weir::domain::{Outcome, Reason};
 
 use crate::relay::request;
-use crate::rig::{Client, FOREVER, Gateway, Kind, Replica, Stream, script, until};
+use crate::rig::{Client, FOREVER, Gateway, Kind, Replica, Stream, script, spawn, until};
 
 const CHAT: &str = "/v1/chat/completions";
 /// The bound on what is read ahead of one client, bytes.
@@ -62,7 +62,7 @@ async fn mute(gateway: &Gateway, body: &str) -> TcpStream {
 #[tokio::test]
 async fn clients_that_do_not_read_are_cut_and_the_brisk_beside_them_are_not() {
     let replica = replica().await;
-    let gateway = Gateway::start(&[&replica], STALL, "").await;
+    let gateway = Gateway::start(&[&replica], STALL, "");
     let mut stalled = Vec::new();
     for _ in 0..20 {
         stalled.push(mute(&gateway, &frames(8)).await);
@@ -88,7 +88,7 @@ async fn clients_that_do_not_read_are_cut_and_the_brisk_beside_them_are_not() {
 #[tokio::test]
 async fn what_is_read_ahead_is_bounded() {
     let replica = replica().await;
-    let gateway = Gateway::start(&[&replica], "", "").await;
+    let gateway = Gateway::start(&[&replica], "", "");
     let silent = mute(&gateway, &frames(8)).await;
     until("a full read-ahead", || gateway.proxy.ahead_bytes() >= AHEAD).await;
     assert!(gateway.proxy.ahead_bytes() < 2 * AHEAD, "one read past the bound at most");
@@ -117,7 +117,7 @@ async fn the_engines_end_frees_the_slot_although_its_client_has_not_read_it() {
         }
     }))
     .await;
-    let gateway = Gateway::start(&[&replica], "", "").await;
+    let gateway = Gateway::start(&[&replica], "", "");
     let silent = mute(&gateway, &frames(8)).await;
     // More than one frame: the first stands there for a moment while the head is released.
     while gateway.proxy.ahead_bytes() < 1000 {
@@ -135,7 +135,7 @@ async fn the_engines_end_frees_the_slot_although_its_client_has_not_read_it() {
 #[tokio::test]
 async fn on_h2_only_the_stream_that_is_not_read_is_cut() {
     let replica = replica().await;
-    let gateway = Gateway::start(&[&replica], STALL, "").await;
+    let gateway = Gateway::start(&[&replica], STALL, "");
     let mut client = Client::connect(&gateway, Kind::H2).await;
     let stalled = client.post(CHAT, frames(8)).await;
     let record = gateway.ended(1).await.remove(0);
@@ -152,4 +152,50 @@ async fn on_h2_only_the_stream_that_is_not_read_is_cut() {
         }
     };
     assert!(end.is_err(), "a cut stream must not look whole");
+}
+
+/// Resident memory of this process, bytes; replica, gateway and clients are all in it.
+fn resident() -> usize {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
+    statm.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() * 4096
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs 5,000 descriptors and half a minute"]
+async fn a_thousand_clients_at_a_byte_a_second_cost_a_bounded_memory() {
+    let replica = replica().await;
+    let pool = "[pools.limits]\nin_flight = 1200\nqueue_count = 1200";
+    let stall = "[timeouts]\nclient_stall = \"12s\"";
+    let gateway = Gateway::start(&[&replica], stall, pool);
+    let before = resident();
+    let mut creeping = Vec::new();
+    for _ in 0..1000 {
+        let mut stream = mute(&gateway, &frames(8)).await;
+        creeping.push(spawn(async move {
+            let mut byte = [0];
+            while matches!(stream.read(&mut byte).await, Ok(1)) {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+        }));
+    }
+    until("all of them stalled", || gateway.proxy.ahead_bytes() >= 1000 * AHEAD).await;
+    let full = resident();
+    let mut brisk = Vec::new();
+    for _ in 0..100 {
+        let mut client = Client::connect(&gateway, Kind::H1).await;
+        brisk.push(spawn(
+            async move { Stream::of(client.post(CHAT, frames(20)).await).end().await },
+        ));
+    }
+    for client in brisk {
+        assert!(client.await.unwrap().ends_with("data: [DONE]\n\n"));
+    }
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let later = resident();
+    assert!(later < full + full / 10, "memory is flat: {full} then {later}");
+    assert!((full - before) / 1000 < 512 * 1024, "{} a reader", (full - before) / 1000);
+    let records = gateway.ended(1100).await;
+    let cut = records.iter().filter(|r| r.outcome == Outcome::Failed(Reason::ClientStall)).count();
+    assert_eq!(cut, 1000);
+    gateway.idle().await;
 }

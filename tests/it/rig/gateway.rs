@@ -59,12 +59,12 @@ pub(crate) fn config(replicas: &[&Replica], server: &str, pool: &str) -> Arc<Con
 
 impl Gateway {
     /// Plain, before these replicas.
-    pub(crate) async fn start(replicas: &[&Replica], server: &str, pool: &str) -> Self {
-        Self::serve(replicas, server, pool, false).await
+    pub(crate) fn start(replicas: &[&Replica], server: &str, pool: &str) -> Self {
+        Self::serve(replicas, server, pool, false)
     }
 
     /// Plain or over TLS.
-    pub(crate) async fn serve(replicas: &[&Replica], server: &str, pool: &str, tls: bool) -> Self {
+    pub(crate) fn serve(replicas: &[&Replica], server: &str, pool: &str, tls: bool) -> Self {
         let records = Arc::new(Mutex::new(Vec::new()));
         let sink = Arc::clone(&records);
         let clock = Clock::start();
@@ -84,7 +84,7 @@ impl Gateway {
         let drain = Drain::new();
         let listener = Listener {
             socket,
-            tls: tls.then(|| pair),
+            tls: tls.then_some(pair),
             max_connections: 10_000,
             limits: ConnectionLimits::default(),
             connections: Telemetry::new().unwrap().connections(),
@@ -93,8 +93,7 @@ impl Gateway {
             drain: drain.watch(),
         };
         drop(tasks.spawn("listener", listener.serve(Front(Arc::clone(&proxy)))));
-        let _drain = drain;
-        Self { address, proxy, records, certificate, _drain }
+        Self { address, proxy, records, certificate, _drain: drain }
     }
 
     /// The certificates that its clients trust.

@@ -32,3 +32,11 @@ pub(crate) async fn until(what: &str, mut holds: impl FnMut() -> bool) {
 pub(crate) fn frames(recorded: &str) -> Vec<String> {
     recorded.split_inclusive("\n\n").map(str::to_owned).collect()
 }
+
+/// Runs a client beside the others.
+pub(crate) fn spawn<F>(client: F) -> tokio::task::JoinHandle<F::Output>
+where
+    F: Future<Output: Send> + Send + 'static,
+{
+    tokio::spawn(client)
+}
