@@ -20,6 +20,10 @@ use super::{Dispatcher, Effect, routing};
 
 /// How many may go before a head that does not fit, before it is reserved for.
 const SKIPS: u32 = 4;
+/// How long a retry waits at least, its client's own deadline aside. It was admitted once, and
+/// stands first: when a replica dies, its requests take the next slots of the others, and those
+/// come free within the length of an answer, not within the bound for new requests.
+const RETRY_PATIENCE: Duration = Duration::from_secs(10);
 /// Shed notes kept.
 const NOTES: usize = 64;
 /// What stands in for the drain time when no replica may be used, seconds.
@@ -116,7 +120,8 @@ impl Dispatcher {
     /// Puts a request into the queue, a retry to its front.
     pub(super) fn enqueue(&mut self, now: Timestamp, mut request: Request) {
         let retry = request.attempts > 0;
-        let until = now + self.policy.queue.wait;
+        let wait = self.policy.queue.wait;
+        let until = now + if retry { wait.max(RETRY_PATIENCE) } else { wait };
         let until = self.deadline(&request).map_or(until, |deadline| deadline.min(until));
         request.state = State::Queued(self.queue.push(&request.facts, retry, now, until));
         self.requests.insert(request.facts.id, request);

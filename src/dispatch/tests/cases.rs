@@ -310,6 +310,25 @@ fn busy_is_tried_elsewhere_once() {
 }
 
 #[test]
+fn the_death_of_a_replica_costs_its_requests_only_a_wait() {
+    for failure in [Failure::EngineError, Failure::Reset, Failure::Connect] {
+        let mut kit = Kit::new(policy(32), 2);
+        let (dying, others): (Vec<u64>, Vec<u64>) = (0..64).partition(|id| kit.sent(*id) == 0);
+        kit.does(Event::Health(ReplicaId(0), Health::Down));
+        for id in &dying {
+            assert_eq!(refused(&kit.fails(*id, failure)), None, "{failure:?}");
+        }
+        let mut again = 0;
+        for id in &others {
+            // A slot every 100 ms: longer in all than anybody new may wait.
+            again += kit.later(100).iter().filter(|e| matches!(e, Effect::Dispatch(..))).count();
+            again += usize::from(to(&kit.finish(*id)).is_some());
+        }
+        assert_eq!(again, dying.len(), "{failure:?}");
+    }
+}
+
+#[test]
 fn errors_of_every_replica_are_no_retry_storm() {
     let mut kit = Kit::new(policy(1_000), 2);
     let mut retries = 0;
