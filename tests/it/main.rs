@@ -17,5 +17,6 @@ mod hostile;
 mod layering;
 mod relay;
 mod relay_slow;
+mod relay_storm;
 mod reload;
 mod rig;
