@@ -45,7 +45,7 @@ pub fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
         LogFormat::Text => LogStyle::Text,
         LogFormat::Json => LogStyle::Json,
     };
-    init_logging(style, &log.filter)?;
+    let _flushed_at_the_end = init_logging(style, &log.filter)?;
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     if let Some(threads) = args.threads {
         runtime.worker_threads(usize::from(threads));
