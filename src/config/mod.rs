@@ -3,7 +3,7 @@
 //! What the operator wrote ([`ConfigFile`], every key optional) and what the program uses
 //! ([`Config`], nothing optional that has a default) are two types, with [`load`] between them:
 //! it reports *every* error of a file at once, each with its key path, its line and what would
-//! have been allowed. [`diff`] says what a reload would change and whether it can, running.
+//! have been allowed. [`diff()`] says what a reload would change and whether it can, running.
 //!
 //! This room opens no file and reads no environment: [`references`] says what a text points at,
 //! `reload` fetches that, and [`Sources`] carries it in. Every default stands in `compile`, `server` or `pool`.

@@ -1,6 +1,6 @@
 //! A configuration as a flat list of what it says, in the words of the file.
 //!
-//! `weir check` prints it and [`super::diff`] compares two of it. So that no key can be left
+//! `weir check` prints it and [`super::diff()`] compares two of it. So that no key can be left
 //! out of a comparison, everything is taken apart here once, without `..`.
 
 use std::fmt;

@@ -1,6 +1,6 @@
 //! PURE: what travels in bodies and streams.
 //!
-//! - [`peek`] reads what a request asks for, and [`Peek::splice`] changes the few fields that the
+//! - [`peek()`] reads what a request asks for, and [`Peek::splice`] changes the few fields that the
 //!   gateway answers for; every other byte goes on as it came.
 //! - [`Scanner`] watches a stream of server-sent events go by: which frames carry content, what
 //!   the engine caused, the usage, the end. It forwards, it does not rewrite.

@@ -112,7 +112,7 @@ async fn ten_thousand_names_and_paths_leave_no_trace_but_their_records() {
 }
 
 #[tokio::test]
-async fn nonsense_in_our_own_header_is_refused_and_in_a_librarys_ignored() {
+async fn nonsense_in_our_own_header_is_refused_and_in_that_of_a_library_ignored() {
     let replica = answering().await;
     let gateway = Gateway::start(&[&replica], "", "");
     let mut client = Client::connect(&gateway, Kind::H1).await;
