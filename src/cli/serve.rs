@@ -45,7 +45,10 @@ pub fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
         LogFormat::Text => LogStyle::Text,
         LogFormat::Json => LogStyle::Json,
     };
-    let _flushed_at_the_end = init_logging(style, &log.filter)?;
+    // A request's line has a target of its own, so leaving it out is one more directive.
+    let filter =
+        if log.access { log.filter.to_string() } else { format!("{},access=off", log.filter) };
+    let _flushed_at_the_end = init_logging(style, &filter)?;
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     if let Some(threads) = args.threads {
         runtime.worker_threads(usize::from(threads));

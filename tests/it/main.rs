@@ -9,6 +9,7 @@
     reason = "a test ends where it fails, in its helpers too"
 )]
 
+mod app;
 mod cancel;
 mod config_corpus;
 mod demo;
