@@ -122,7 +122,7 @@ echo "knee, by a closed loop without a cap (requests/s that met the SLO):"
 knee=0 knee_rate=0
 start_proxy nginx 0
 for in_flight in "${in_flights[@]}"; do
-  row=$(load $((duration / 2)) "closed-$in_flight" --clients $((in_flight * ${#ports[@]})))
+  row=$(load "$duration" "closed-$in_flight" --clients $((in_flight * ${#ports[@]})))
   read -r -a cell <<< "$row"
   echo "  $in_flight in flight: ${cell[1]} good/s of ${cell[3]}, ttft p95 ${cell[7]} ms, cpu ${cell[13]} %"
   if more "${cell[1]}" "$knee_rate * 1.01"; then knee=$in_flight knee_rate=${cell[1]}; fi

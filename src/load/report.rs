@@ -1,7 +1,8 @@
 //! What a run says in the end: outcomes that add up, latencies of what was admitted, goodput.
 //!
-//! Everything is over the requests that were due in the measured window. Goodput is over
-//! *offered*, never over served: a gateway that refuses everybody would else be perfect.
+//! Everything is over the requests that were due in the measured window (of a closed loop: that
+//! ended in it). Goodput is over *offered*, never over served: a gateway that refuses everybody
+//! would else be perfect.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -32,7 +33,7 @@ pub struct LoadReport {
     pub seed: u64,
     /// The measured window.
     pub window_seconds: f64,
-    /// Due in the window: `ok + shed + errors + cancelled + dropped`.
+    /// Counted in the window: `ok + shed + errors + cancelled + dropped`.
     pub offered: u64,
     /// Answered whole.
     pub ok: u64,
@@ -89,8 +90,10 @@ pub struct LoadReport {
 impl LoadReport {
     pub(super) fn of(options: &LoadOptions, all: &[Seen], until: Duration) -> Self {
         let window = until.saturating_sub(options.warm_up).as_secs_f64().max(1e-9);
-        let due = |seen: &&Seen| seen.due >= options.warm_up && seen.due < until;
-        let seen: Vec<&Seen> = all.iter().filter(due).collect();
+        let seen: Vec<&Seen> = all
+            .iter()
+            .filter(|one| (options.warm_up..until).contains(&counted_at(options.mode, one)))
+            .collect();
         let whole: Vec<&Seen> = seen.iter().copied().filter(|one| one.end == End::Ok).collect();
         let refusals: Vec<&Refusal> = seen.iter().flat_map(|one| &one.refusals).collect();
         let ends = |end: &End| count(seen.iter().filter(|one| one.end == *end));
@@ -138,6 +141,16 @@ impl LoadReport {
             void: void(lateness.as_ref(), dropped, offered),
             lateness_seconds: lateness,
         }
+    }
+}
+
+/// When a request counts: in an open loop when it was due, since that is what was offered; in a
+/// closed one when it ended, since its clients all begin at once and what they begin says less
+/// about a short window than what they finish. What was cancelled has no end and counts when due.
+fn counted_at(mode: Mode, seen: &Seen) -> Duration {
+    match mode {
+        Mode::Open(_) => seen.due,
+        Mode::Closed(_) => seen.due.saturating_add(seen.e2e),
     }
 }
 
@@ -206,4 +219,74 @@ fn error_kinds(seen: &[&Seen]) -> BTreeMap<&'static str, u64> {
         }
     }
     counts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seen(due: u64, e2e: u64, end: End) -> Seen {
+        let second = Duration::from_secs;
+        let ttft = (end == End::Ok).then_some(Duration::from_millis(500));
+        Seen { e2e: second(e2e), ttft, ..Seen::new(second(due), end) }
+    }
+
+    fn options(mode: Mode) -> LoadOptions {
+        let mut options = LoadOptions::new("http://localhost".parse().unwrap(), "tiny", mode);
+        options.warm_up = Duration::from_secs(10);
+        options
+    }
+
+    #[test]
+    fn goodput_is_over_what_was_offered_and_the_warm_up_is_left_out() {
+        let mut slow = seen(12, 3, End::Ok);
+        slow.ttft = Some(Duration::from_secs(2));
+        let all = [
+            seen(9, 5, End::Ok),
+            seen(10, 5, End::Ok),
+            slow,
+            seen(13, 0, End::Shed),
+            seen(14, 9, End::Error("cut")),
+            seen(20, 1, End::Ok),
+        ];
+        let report = LoadReport::of(&options(Mode::Open(1.0)), &all, Duration::from_secs(20));
+        assert_eq!((report.offered, report.ok, report.good), (4, 2, 1));
+        assert_eq!((report.shed, report.errors), (1, 1));
+        assert!((report.goodput_share - 0.25).abs() < 1e-9);
+        assert!((report.goodput_per_second - 0.1).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_closed_loop_counts_what_ended_in_the_window() {
+        let all = [seen(0, 12, End::Ok), seen(15, 10, End::Ok), seen(1, 2, End::Ok)];
+        let report = LoadReport::of(&options(Mode::Closed(3)), &all, Duration::from_secs(20));
+        assert_eq!(report.ok, 1);
+    }
+
+    #[test]
+    fn every_target_counts() {
+        let mut one = seen(0, 3, End::Ok);
+        one.gaps = vec![0.01, 0.3];
+        one.tpot = Some(Duration::from_millis(60));
+        let hold = |slo: Slo| good(&one, &slo);
+        let milliseconds = |count| Some(Duration::from_millis(count));
+        assert!(hold(Slo::default()));
+        assert!(!hold(Slo { ttft: milliseconds(499), ..Slo::default() }));
+        assert!(!hold(Slo { tpot: milliseconds(59), ..Slo::default() }));
+        assert!(!hold(Slo { itl: milliseconds(299), ..Slo::default() }));
+        assert!(!hold(Slo { e2e: milliseconds(2999), ..Slo::default() }));
+    }
+
+    #[test]
+    fn reasons_that_a_peer_invents_are_bounded() {
+        let refusal = |number: u32| Refusal {
+            took: Duration::ZERO,
+            retry_after: None,
+            reason: Some(number.to_string()),
+        };
+        let refusals: Vec<Refusal> = (0..1000).map(refusal).collect();
+        let counts = reasons(&refusals.iter().collect::<Vec<_>>());
+        assert_eq!(counts.len(), MAX_REASONS + 1);
+        assert_eq!(counts.values().sum::<u64>(), 1000);
+    }
 }
