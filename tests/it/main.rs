@@ -17,6 +17,7 @@ mod faults;
 mod hostile;
 mod layering;
 mod relay;
+mod relay_reload;
 mod relay_slow;
 mod relay_storm;
 mod reload;

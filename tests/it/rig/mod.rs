@@ -11,7 +11,7 @@ mod gateway;
 mod replica;
 
 pub(crate) use client::{Client, Kind, Stream, post};
-pub(crate) use gateway::Gateway;
+pub(crate) use gateway::{Gateway, config};
 pub(crate) use replica::{Replica, Wire, script};
 
 use std::time::Duration;
