@@ -289,3 +289,26 @@ async fn a_body_that_kills_replicas_is_not_sent_to_a_third() {
     gateway.ended(3).await;
     gateway.idle().await;
 }
+
+#[tokio::test]
+async fn replicas_that_are_all_busy_are_a_503_with_a_time_to_come_back() {
+    let recorded = include_str!("../recorded/error-503-engine-queue-full.http");
+    let body = recorded.split_once("\n\n").or_else(|| recorded.split_once("\r\n\r\n")).unwrap().1;
+    let busy = || {
+        script(move |_, wire| async move {
+            wire.whole("503 Service Unavailable", body.as_bytes()).await
+        })
+    };
+    let (one, two) = (Replica::start(busy()).await, Replica::start(busy()).await);
+    let gateway = Gateway::start(&[&one, &two], "", "");
+    let mut client = Client::connect(&gateway, Kind::H1).await;
+    let (status, headers, answer) = client.whole(PATH, request(PATH, "")).await;
+    assert_eq!((status.as_u16(), &answer[..]), (503, body.as_bytes()));
+    assert_eq!(headers["x-weir-reason"], "replica_busy");
+    let seconds: u64 = headers["retry-after"].to_str().unwrap().parse().unwrap();
+    assert!((1..=55).contains(&seconds), "which vLLM itself does not say");
+    assert_eq!((one.seen().len(), two.seen().len()), (1, 1));
+    let record = gateway.ended(1).await.remove(0);
+    assert_eq!(record.outcome, Outcome::Failed(Reason::ReplicaBusy));
+    gateway.idle().await;
+}
