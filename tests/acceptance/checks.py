@@ -250,14 +250,17 @@ def killed_in_queue(stack):
 def bench_agrees(stack):
     """`vllm bench serve`, unmodified, sees what Weir measures."""
     with stack.weir("in_flight = 8", replicas=1) as weir, tempfile.TemporaryDirectory() as out:
+        names = {
+            "ttft": "weir_time_to_first_token_seconds",
+            "tpot": "weir_time_per_output_token_seconds",
+            "itl": "weir_inter_token_latency_seconds",
+        }
+
         def sums():
             text = weir.metrics()
             return {
-                name: (
-                    metric(text, f"weir_{name}_seconds_sum", endpoint="completions") or 0.0,
-                    metric(text, f"weir_{name}_seconds_count", endpoint="completions") or 0.0,
-                )
-                for name in ("ttft", "tpot", "itl")
+                short: (metric(text, f"{name}_sum") or 0.0, metric(text, f"{name}_count") or 0.0)
+                for short, name in names.items()
             }
 
         def bench(prompts, tokens):
@@ -281,7 +284,7 @@ def bench_agrees(stack):
         assert result["completed"] == 32, result
         # The tool sends one probe of its own before the run: that one is in Weir's figures too.
         report = []
-        for name in ("ttft", "tpot", "itl"):
+        for name in names:
             theirs = result[f"mean_{name}_ms"]
             count = after[name][1] - before[name][1]
             ours = (after[name][0] - before[name][0]) / count * 1000
