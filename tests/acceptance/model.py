@@ -3,7 +3,7 @@
 usage: model.py OUT_DIR HIDDEN LAYERS
 
 vLLM fills the weights itself (--load-format dummy), so the directory holds only a config and a
-byte-level BPE tokenizer trained on the README. What it says is noise; the server, its scheduler,
+byte-level BPE tokenizer trained on this project's own text. What it says is noise; the server, its scheduler,
 caches, metrics, errors and streams are the real ones.
 """
 
@@ -20,9 +20,12 @@ out.mkdir(parents=True, exist_ok=True)
 tokenizer = Tokenizer(models.BPE())
 tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
 tokenizer.decoder = decoders.ByteLevel()
-text = (here.parents[2] / "README.md").read_text()
+# Enough text to fill the vocabulary: of random tokens, few are then halves of characters, which
+# vLLM sends as frames without text. `vllm bench serve` counts those frames, Weir does not.
+root = here.parents[2]
+texts = [path.read_text() for name in ("docs/*.md", "src/**/*.rs") for path in sorted(root.glob(name))]
 tokenizer.train_from_iterator(
-    [text],
+    texts,
     trainers.BpeTrainer(
         vocab_size=4096,
         show_progress=False,
