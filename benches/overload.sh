@@ -10,6 +10,7 @@
 #
 #   DURATION  seconds measured a run (20)     WARM_UP  seconds before that (4)
 #   LOADS     multiples of the knee           IN_FLIGHT  counts a replica to search ("48 64 96 112 128")
+#   KNEE      "RATE IN_FLIGHT" where it is known already: no search
 #   CAPS      multiples of the knee in flight to tune the peers with ("0.85 1 1.15")
 #   INPUT, OUTPUT, SPREAD  tokens and their relative half width (1000, 100, 0.2)
 #   TTFT, TPOT  the SLO (1s, 60ms)            RETRIES  of the clients (0)
@@ -118,16 +119,20 @@ more() { awk "BEGIN { exit !($1 > $2) }"; }
 started+=("$!")
 for port in "${ports[@]}"; do accepts "$port"; done
 
-echo "knee, by a closed loop without a cap (requests/s that met the SLO):"
 knee=0 knee_rate=0
-start_proxy nginx 0
-for in_flight in "${in_flights[@]}"; do
-  row=$(load "$duration" "closed-$in_flight" --clients $((in_flight * ${#ports[@]})))
-  read -r -a cell <<< "$row"
-  echo "  $in_flight in flight: ${cell[1]} good/s of ${cell[3]}, ttft p95 ${cell[7]} ms, cpu ${cell[13]} %"
-  if more "${cell[1]}" "$knee_rate * 1.01"; then knee=$in_flight knee_rate=${cell[1]}; fi
-done
-stop_proxy
+if [ -n "${KNEE:-}" ]; then
+  read -r knee_rate knee <<< "$KNEE"
+else
+  echo "knee, by a closed loop without a cap (requests/s that met the SLO):"
+  start_proxy nginx 0
+  for in_flight in "${in_flights[@]}"; do
+    row=$(load "$duration" "closed-$in_flight" --clients $((in_flight * ${#ports[@]})))
+    read -r -a cell <<< "$row"
+    echo "  $in_flight in flight: ${cell[1]} good/s of ${cell[3]}, ttft p95 ${cell[7]} ms, cpu ${cell[13]} %"
+    if more "${cell[1]}" "$knee_rate * 1.01"; then knee=$in_flight knee_rate=${cell[1]}; fi
+  done
+  stop_proxy
+fi
 echo "knee: $knee_rate requests/s with $knee in flight a replica"
 
 declare -A cap_of
