@@ -31,7 +31,8 @@ pub(crate) fn start(origin: SocketAddr) -> anyhow::Result<Gateway> {
         "[server]\nlisten = \"{address}\"\nadmin = \"{admin}\"\n\n\
          [[pools]]\nmodel = \"tiny\"\nreplicas = [\"http://{origin}\"]\n\
          slo = {{ ttft = \"1s\", tpot = \"50ms\" }}\n\n\
-         [pools.limits]\nin_flight = 4096\nqueue_wait = \"400ms\"\n"
+         [pools.limits]\nin_flight = 4096\nqueue_wait = \"400ms\"\n\n\
+         [log]\nfilter = \"error\"\naccess = false\n"
     )?;
     let process = Command::new(env!("CARGO_BIN_EXE_weir"))
         .arg("serve")
