@@ -43,13 +43,15 @@ struct Full {
 impl Full {
     fn new(replicas: u32, queued: u32) -> Self {
         let policy = Policy {
-            limit: LimitPolicy { in_flight: Some(LIMIT), max_num_seqs: None },
+            limit: LimitPolicy { in_flight: Some(LIMIT), max_num_seqs: None, adapt: false },
             queue: QueuePolicy {
                 wait: Duration::from_hours(1_000),
                 count: queued + 10,
                 bytes: u64::MAX,
             },
-            classes: vec![ClassPolicy { id: ClassId(0), slo: Slo::default() }],
+            classes: vec![ClassPolicy::plain(ClassId(0), Slo::default())],
+            tenants: Vec::new(),
+            shadow: false,
             stale_after: Duration::from_hours(1_000),
             attempts: 2,
             retry_budget: 0.2,

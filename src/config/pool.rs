@@ -190,13 +190,19 @@ fn policy(
         into.warn(&format!("{at}.limits.queue_wait"), message);
     }
     Policy {
-        limit: LimitPolicy { in_flight: limits.in_flight, max_num_seqs: limits.max_num_seqs },
+        limit: LimitPolicy {
+            in_flight: limits.in_flight,
+            max_num_seqs: limits.max_num_seqs,
+            adapt: true,
+        },
         queue: QueuePolicy {
             wait,
             count: limits.count.unwrap_or(COUNT),
             bytes: limits.bytes.unwrap_or(BYTES),
         },
-        classes: vec![ClassPolicy { id: ClassId(0), slo }],
+        classes: vec![ClassPolicy::plain(ClassId(0), slo)],
+        tenants: Vec::new(),
+        shadow: false,
         stale_after,
         attempts: into.count(&format!("{at}.retry.attempts"), file.retry.attempts, 2, 1..=10),
         retry_budget: budget,

@@ -164,7 +164,7 @@ impl List {
     }
 
     fn policy(&mut self, at: &str, policy: &Policy, from: &LimitSource) {
-        let LimitPolicy { in_flight, max_num_seqs } = policy.limit;
+        let LimitPolicy { in_flight, max_num_seqs, adapt: _ } = policy.limit;
         let QueuePolicy { wait, count, bytes: queue_bytes } = policy.queue;
         let assumed = || "assumed".to_owned();
         let in_flight = in_flight.map_or_else(assumed, |limit| limit.to_string());

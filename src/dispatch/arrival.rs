@@ -321,6 +321,8 @@ impl Dispatcher {
             limit: rejection.limit,
             reading: rejection.reading,
             retry_after: rejection.retry_after,
+            class: request.facts.class,
+            tenant: request.facts.tenant,
         });
         rejection
     }

@@ -42,7 +42,7 @@ use rand::rngs::StdRng;
 use crate::domain::{ReplicaId, RequestId, ShedNote, Timestamp};
 
 pub use event::{Effect, Event, Note, ReplicaSpec};
-pub use policy::{ClassPolicy, LimitPolicy, Policy, QueuePolicy};
+pub use policy::{ClassPolicy, LimitPolicy, Policy, QueuePolicy, TenantPolicy};
 
 use learned::Learned;
 use margin::Margin;

@@ -24,6 +24,7 @@ impl Dispatcher {
                     .map(|since| now.saturating_since(since))
                     .unwrap_or_default(),
                 estimated_wait: seconds(wait.unwrap_or_default()),
+                parts: Vec::new(),
             },
             replicas: self.replicas.iter().map(replica).collect(),
             completions_per_second: self.rates.completions(limit).unwrap_or_default(),

@@ -27,5 +27,7 @@ pub use outcome::Outcome;
 pub use reason::Reason;
 pub use record::{Gaps, RequestRecord, Usage};
 pub use sample::{Health, Sample};
-pub use snapshot::{GateSnapshot, PoolSnapshot, QueueSnapshot, ReplicaSnapshot, ShedNote};
+pub use snapshot::{
+    GateSnapshot, PoolSnapshot, QueuePart, QueueSnapshot, ReplicaSnapshot, ShedNote,
+};
 pub use time::Timestamp;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Health, Reason, ReplicaId, Sample, Timestamp};
+use super::{ClassId, Health, Reason, ReplicaId, Sample, TenantId, Timestamp};
 
 /// One pool's gate at one moment.
 #[derive(Clone, PartialEq, Debug, Default)]
@@ -35,6 +35,23 @@ pub struct QueueSnapshot {
     pub oldest_wait: Duration,
     /// How long a request that came now would wait, as estimated.
     pub estimated_wait: Duration,
+    /// The same queue by class and tenant; only those that wait.
+    pub parts: Vec<QueuePart>,
+}
+
+/// What waits of one tenant in one class.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct QueuePart {
+    /// The class.
+    pub class: ClassId,
+    /// The tenant.
+    pub tenant: TenantId,
+    /// Requests waiting.
+    pub waiting: u32,
+    /// Tokens that they are expected to cost, prompt and output.
+    pub tokens: u64,
+    /// How long the oldest has waited.
+    pub oldest_wait: Duration,
 }
 
 /// One replica as the gate sees it.
@@ -77,6 +94,10 @@ pub struct ShedNote {
     pub reading: f64,
     /// What the client was told.
     pub retry_after: Option<Duration>,
+    /// Its class.
+    pub class: ClassId,
+    /// Its tenant.
+    pub tenant: TenantId,
 }
 
 /// One pool at one moment, with the names that people know its parts by.

@@ -17,12 +17,14 @@ pub(super) fn ms(millis: u64) -> Timestamp {
 
 pub(super) fn policy(in_flight: u32) -> Policy {
     Policy {
-        limit: LimitPolicy { in_flight: Some(in_flight), max_num_seqs: None },
+        limit: LimitPolicy { in_flight: Some(in_flight), max_num_seqs: None, adapt: false },
         queue: QueuePolicy { wait: Duration::from_millis(400), count: 100, bytes: 1 << 20 },
-        classes: vec![ClassPolicy {
-            id: ClassId(0),
-            slo: Slo { ttft: Some(Duration::from_secs(1)), ..Slo::default() },
-        }],
+        classes: vec![ClassPolicy::plain(
+            ClassId(0),
+            Slo { ttft: Some(Duration::from_secs(1)), ..Slo::default() },
+        )],
+        tenants: Vec::new(),
+        shadow: false,
         stale_after: Duration::from_secs(3),
         attempts: 2,
         retry_budget: 0.2,
