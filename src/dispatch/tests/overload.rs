@@ -259,7 +259,7 @@ fn beyond_capacity_waits_stay_bounded_and_the_engines_full() {
         let refused: u32 = seen.refused.values().sum();
         assert_eq!(seen.refused.keys().collect::<Vec<_>>(), [&Reason::QueueWait], "{factor}");
         // Told at once, not after the wait.
-        assert!(seen.evicted * 50 <= refused, "{factor}: {} of {refused}", seen.evicted);
+        assert!(seen.evicted * 150 <= refused, "{factor}: {} of {refused}", seen.evicted);
     }
 }
 
