@@ -3,18 +3,27 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{ClassId, RequestId, TenantId, Timestamp};
+use serde::Deserialize;
+
+use super::{ClassId, RequestId, Span, TenantId, Timestamp};
 
 /// Targets that a request of a class is held to. `None` is "no target".
-#[derive(Clone, Copy, PartialEq, Debug, Default)]
+///
+/// Read from a file, each target is a text with its unit ([`Span`]).
+#[derive(Clone, Copy, PartialEq, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 pub struct Slo {
     /// Fully received to the first frame with content.
+    #[serde(deserialize_with = "Span::optional")]
     pub ttft: Option<Duration>,
     /// Mean time per output token after the first.
+    #[serde(deserialize_with = "Span::optional")]
     pub tpot: Option<Duration>,
     /// Every single gap between content frames.
+    #[serde(deserialize_with = "Span::optional")]
     pub itl: Option<Duration>,
     /// Fully received to the last byte.
+    #[serde(deserialize_with = "Span::optional")]
     pub e2e: Option<Duration>,
 }
 

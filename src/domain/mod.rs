@@ -15,6 +15,7 @@ mod reason;
 mod record;
 mod sample;
 mod snapshot;
+mod span;
 mod time;
 
 pub use bounds::{E2E_BOUNDS, ITL_BOUNDS, QUEUE_BOUNDS, TTFT_BOUNDS};
@@ -30,4 +31,5 @@ pub use sample::{Health, Sample};
 pub use snapshot::{
     GateSnapshot, PoolSnapshot, QueuePart, QueueSnapshot, ReplicaSnapshot, ShedNote,
 };
+pub use span::Span;
 pub use time::Timestamp;

@@ -1,131 +1,134 @@
-//! Kinds of workload, and the requests drawn from a mix of them.
+//! Kinds of workload, who sends them, and how their calls hang together.
 //!
 //! What makes a class is its lengths and how much of a prompt others share: chat shares a system
 //! prompt, retrieval a document, an agent nearly its whole past.
 
-use rand::rngs::StdRng;
-use rand::{RngExt, SeedableRng};
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
 
-use super::Lengths;
-use crate::domain::ClassId;
+use super::{Lengths, Pause};
+use crate::domain::{ClassId, Slo, TenantId};
 
 /// One kind of workload.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Class {
-    /// Its name in the dispatcher.
+    /// Its place in the workload.
     pub id: ClassId,
-    /// How often it is drawn, beside the others' weights.
+    /// Its name.
+    pub name: Arc<str>,
+    /// Its share of the *calls*, beside the others' weights: a class of ten-call workflows is
+    /// begun a tenth as often as a chat of the same weight.
     pub weight: f64,
-    /// Prompt tokens in all, those that it shares among them.
+    /// Prompt tokens of a first call in all, those that it shares among them.
     pub prompt: Lengths,
-    /// Tokens of the answer.
+    /// Tokens of an answer.
     pub output: Lengths,
-    /// Prefixes that its requests share; 0: every prompt is new from its first token.
-    pub prefixes: u32,
-    /// Tokens of such a prefix.
-    pub prefix_tokens: u32,
+    /// What the heads of its prompts share.
+    pub prefix: Option<Prefix>,
+    /// Calls that follow a first one.
+    pub follow_up: Option<FollowUp>,
+    /// Targets of each call.
+    pub slo: Slo,
+    /// Headers of its calls.
+    pub headers: Vec<Header>,
+    /// Who sends it, where that is one tenant; else any, by their weights.
+    pub tenant: Option<TenantId>,
 }
 
 impl Class {
-    /// Prompts and answers of one length, with nothing shared.
-    pub const fn fixed(prompt: u32, output: u32) -> Self {
+    /// Single calls with prompts and answers of one length and nothing shared.
+    pub fn fixed(prompt: u32, output: u32) -> Self {
         Self {
             id: ClassId(0),
+            name: "all".into(),
             weight: 1.0,
             prompt: Lengths::Fixed(prompt),
             output: Lengths::Fixed(output),
-            prefixes: 0,
-            prefix_tokens: 0,
+            prefix: None,
+            follow_up: None,
+            slo: Slo::default(),
+            headers: Vec::new(),
+            tenant: None,
         }
     }
-}
 
-/// One request of a mix.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Draw {
-    /// Its class.
-    pub class: ClassId,
-    /// Prompt tokens in all.
-    pub prompt_tokens: u32,
-    /// Tokens of the answer.
-    pub output_tokens: u32,
-    /// The seed of its first `prefix_tokens` tokens, which others may bear too.
-    pub prefix_seed: u64,
-    /// Tokens drawn from `prefix_seed`; the rest is drawn from `seed`.
-    pub prefix_tokens: u32,
-    /// The seed of what is its own.
-    pub seed: u64,
-}
-
-/// A mix of classes; an endless iterator of requests.
-#[derive(Debug)]
-pub struct Workload {
-    classes: Vec<Class>,
-    total: f64,
-    rng: StdRng,
-}
-
-impl Workload {
-    /// A mix; classes without a positive weight are never drawn.
-    pub fn new(classes: Vec<Class>, seed: u64) -> Self {
-        let total = classes.iter().map(|class| class.weight.max(0.0)).sum();
-        Self { classes, total, rng: StdRng::seed_from_u64(seed) }
-    }
-
-    fn pick(&mut self) -> Option<&Class> {
-        let mut left = self.rng.random::<f64>() * self.total;
-        self.classes.iter().filter(|class| class.weight > 0.0).find(|class| {
-            left -= class.weight;
-            left < 0.0
-        })
+    /// Calls of a flow of this class, on average, when none of them fails.
+    pub fn mean_calls(&self) -> f64 {
+        self.follow_up.as_ref().map_or(1.0, |more| more.stages.mean() * more.width.mean()).max(1.0)
     }
 }
 
-impl Iterator for Workload {
-    type Item = Draw;
+/// Heads of prompts that several calls share: a system prompt, a document.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Prefix {
+    /// How many there are.
+    pub count: u32,
+    /// Tokens of each.
+    pub tokens: u32,
+    /// How unevenly they are used: the k-th is used in proportion to k^-zipf; 0 is evenly.
+    pub zipf: f64,
+}
 
-    fn next(&mut self) -> Option<Draw> {
-        let class = self.pick()?.clone();
-        let prompt_tokens = class.prompt.draw(&mut self.rng);
-        let output_tokens = class.output.draw(&mut self.rng);
-        let seed = self.rng.random();
-        let which = self.rng.random_range(0..class.prefixes.max(1));
-        let prefix_tokens =
-            if class.prefixes == 0 { 0 } else { class.prefix_tokens.min(prompt_tokens) };
-        Some(Draw {
-            class: class.id,
-            prompt_tokens,
-            output_tokens,
-            prefix_seed: u64::from(class.id.0) << 32 | u64::from(which),
-            prefix_tokens,
-            seed,
-        })
+/// What a first call leads to: the turns of a session, or the calls of an agent's workflow.
+///
+/// Each stage begins when every call of the one before has ended and the pause is over; its
+/// prompts are all that was said before, and something new.
+#[derive(Clone, PartialEq, Debug)]
+pub struct FollowUp {
+    /// Stages of a flow, the first one too.
+    pub stages: Lengths,
+    /// Calls of a stage, sent at once; 1 in a session.
+    pub width: Lengths,
+    /// Tokens that a call adds to what was said.
+    pub new_tokens: Lengths,
+    /// Between two stages: a person thinks, a tool runs.
+    pub pause: Pause,
+    /// A flow ends before a call whose prompt would be longer than this.
+    pub max_prompt_tokens: u32,
+    /// Target of a whole flow, first due to last end.
+    pub e2e: Option<Duration>,
+}
+
+/// A header and its value, both fit for HTTP.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Header {
+    /// Lower case.
+    pub name: Arc<str>,
+    /// Printable ASCII.
+    pub value: Arc<str>,
+}
+
+/// A holder of a key.
+#[derive(Clone, PartialEq)]
+pub struct Tenant {
+    /// Its place in the workload.
+    pub id: TenantId,
+    /// Its name.
+    pub name: Arc<str>,
+    /// Its share of the flows, beside the others' weights.
+    pub weight: f64,
+    /// Sent as a bearer token.
+    pub key: Option<Arc<str>>,
+    /// Headers of its calls.
+    pub headers: Vec<Header>,
+}
+
+impl Tenant {
+    /// The one sender of a workload that names none.
+    pub fn anyone() -> Self {
+        Self { id: TenantId(0), name: "anyone".into(), weight: 1.0, key: None, headers: Vec::new() }
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn weights_hold_and_prefixes_are_few() {
-        let chat = Class { weight: 3.0, prefixes: 4, prefix_tokens: 64, ..Class::fixed(100, 10) };
-        let agent = Class { id: ClassId(1), prefixes: 0, ..Class::fixed(50, 5) };
-        let drawn: Vec<Draw> = Workload::new(vec![chat, agent], 3).take(4_000).collect();
-        let chats: Vec<&Draw> = drawn.iter().filter(|one| one.class == ClassId(0)).collect();
-        assert!((2_900..3_100).contains(&chats.len()), "{}", chats.len());
-        let mut seeds: Vec<u64> = chats.iter().map(|one| one.prefix_seed).collect();
-        seeds.sort_unstable();
-        seeds.dedup();
-        assert_eq!(seeds.len(), 4);
-        assert!(chats.iter().all(|one| one.prefix_tokens == 64 && one.prompt_tokens == 100));
-    }
-
-    #[test]
-    fn a_seed_is_a_workload() {
-        let make = |seed| Workload::new(vec![Class::fixed(9, 9)], seed).take(5).collect::<Vec<_>>();
-        assert_eq!(make(1), make(1));
-        assert_ne!(make(1), make(2));
-        assert!(Workload::new(vec![], 0).next().is_none());
+impl fmt::Debug for Tenant {
+    /// Without its key.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tenant")
+            .field("id", &self.id)
+            .field("name", &self.name)
+            .field("weight", &self.weight)
+            .field("headers", &self.headers)
+            .finish_non_exhaustive()
     }
 }

@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::*;
-use crate::workload::{Arrivals, Class, Workload};
+use crate::workload::{Arrivals, Class, Flows, Seeds, Workload};
 
 fn job(id: u64, prompt_tokens: u32, output: u32) -> Job {
     Job { id, prompt_tokens, prefix: Arc::from([]), output, stops: false }
@@ -237,17 +237,18 @@ const WARM_UP: f64 = 30.0;
 /// Arrivals at `rate` for so many seconds; without one, 128 clients that each ask again at once.
 fn run(rate: Option<f64>, seconds: f64) -> Figures {
     let mut bench = Bench::new(EngineParams::default());
-    let mut workload = Workload::new(vec![Class::fixed(1000, 200)], 1).enumerate();
+    let workload = Workload::of(Class::fixed(1000, 200));
+    let mut flows = Flows::new(Arc::new(workload), Seeds { requests: 1, texts: 1 });
     let mut arrivals = rate.map(|rate| Arrivals::poisson(rate, Timestamp::ZERO, 5).peekable());
     let mut asked: BTreeMap<u64, Timestamp> = BTreeMap::new();
     let (mut ttft, mut ended) = (Vec::new(), 0_u32);
     let mut free = 128;
     while bench.now.as_secs_f64() < seconds {
         let mut submit = |bench: &mut Bench, at: Timestamp| {
-            let (id, draw) = workload.next().unwrap();
-            let id = u64::try_from(id).unwrap();
-            bench.engine.submit(at, job(id, draw.prompt_tokens, draw.output_tokens));
-            asked.insert(id, at);
+            let flow = flows.next().unwrap();
+            let call = flow.calls().next().unwrap();
+            bench.engine.submit(at, job(flow.number, call.prompt_tokens(), call.output_tokens));
+            asked.insert(flow.number, at);
         };
         if let Some(arrivals) = &mut arrivals {
             while let Some(at) = arrivals.next_if(|at| *at <= bench.now) {
