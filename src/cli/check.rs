@@ -67,6 +67,10 @@ fn summary(config: &Config, out: &mut impl Write) -> io::Result<()> {
     for pool in &config.pools {
         summary_of(pool, out)?;
     }
+    let tenants: Vec<_> = config.tenants.tenants().iter().map(|tenant| &*tenant.name).collect();
+    if !tenants.is_empty() {
+        writeln!(out, "  tenants: {}", tenants.join(", "))?;
+    }
     for warning in &config.warnings {
         writeln!(out, "warning: {}: {}", warning.path, warning.message)?;
     }

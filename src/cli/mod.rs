@@ -5,6 +5,7 @@
 
 pub mod check;
 pub mod demo;
+pub mod key;
 pub mod load;
 pub mod replica;
 pub mod serve;
@@ -32,6 +33,9 @@ enum Command {
     Load(load::LoadArgs),
     /// Validate a configuration, and show what a reload would change
     Check(check::CheckArgs),
+    /// Make a tenant's key, or the digest of one
+    #[command(subcommand)]
+    Key(key::KeyCommand),
 }
 
 /// Runs the subcommand to its end.
@@ -43,6 +47,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Replica(args) => replica::run(&args, &mut out),
         Command::Load(args) => load::run(&args, &mut out),
         Command::Check(args) => check::run(&args, &mut out).map_err(Into::into),
+        Command::Key(command) => key::run(&command, &mut std::io::stdin().lock(), &mut out),
     };
     ended.unwrap_or_else(|error| fail(&error))
 }

@@ -1,14 +1,16 @@
 //! From what was written to what is run by: defaults, ranges, and what must fit together.
 //!
-//! Every default of the program stands here, in `server` and in `pool`, and nowhere else.
+//! Every default of the program stands here, in `server`, `pool` and `tenant`, and
+//! nowhere else.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::checks::{Compiler, secs};
 use super::file::{ConfigFile, DrainFile, LogFile, TimeoutsFile};
 use super::model::{Config, DrainConfig, LogConfig, LogFormat, TimeoutConfig};
 use super::read::read;
-use super::{ConfigErrors, Sources, pool};
+use super::{ConfigErrors, Sources, pool, tenant};
 
 /// vLLM closes an idle connection after 5 s (uvicorn's keep-alive); ours must be gone before.
 const ENGINE_IDLE: Duration = Duration::from_secs(5);
@@ -17,17 +19,18 @@ const ENGINE_IDLE: Duration = Duration::from_secs(5);
 pub fn load(sources: &Sources) -> Result<Config, ConfigErrors> {
     let (file, faults): (ConfigFile, _) = read(&sources.name, &sources.text);
     let mut compiler = Compiler { faults, others: Vec::new(), warnings: Vec::new(), sources };
-    let server = compiler.server(&file.server);
+    let server = compiler.server(&file.server, !file.tenants.is_empty());
     let timeouts = compiler.timeouts(&file.timeouts);
     let drain = drain(&file.drain);
     let log = compiler.log(&file.log);
-    let pools = pool::compile(&mut compiler, &file.pools);
+    let tenants = Arc::new(tenant::compile(&mut compiler, &file.tenants, &file.pools));
+    let pools = pool::compile(&mut compiler, &file.pools, &tenants);
     let Compiler { faults, others, warnings, .. } = compiler;
     let mut errors = faults.into_errors();
     errors.extend(others);
     match server {
         Some(server) if errors.is_empty() => {
-            Ok(Config { server, timeouts, drain, log, pools, warnings })
+            Ok(Config { server, timeouts, drain, log, pools, tenants, warnings })
         }
         _ => Err(ConfigErrors(errors)),
     }

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use super::model::{Config, ServerConfig, ServerLimits};
-use super::settings::{Applies, Setting, pool_path, settings};
+use super::settings::{Applies, Setting, pool_path, settings, tenant_path};
+use super::{ConfigError, ConfigErrors};
 
 /// One difference between two configurations.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -35,10 +36,10 @@ impl fmt::Display for Change {
 
 /// Every difference, in the order of the new file; what is gone comes last.
 pub fn diff(old: &Config, new: &Config) -> Vec<Change> {
-    let (gone, come) = (pools_only_in(old, new), pools_only_in(new, old));
-    let by_path = |config, without: &[String]| -> Vec<Setting> {
+    let (gone, come) = (only_in(old, new), only_in(new, old));
+    let by_path = |config, without: &[(String, Kind)]| -> Vec<Setting> {
         let mut list = settings(config);
-        list.retain(|setting| !without.iter().any(|pool| setting.path.starts_with(pool)));
+        list.retain(|setting| !without.iter().any(|(path, _)| setting.path.starts_with(path)));
         list
     };
     let (was, will) = (by_path(old, &gone), by_path(new, &come));
@@ -51,28 +52,31 @@ pub fn diff(old: &Config, new: &Config) -> Vec<Change> {
             changes.push(change(past, Some(setting)));
         }
     }
-    changes.extend(come.iter().map(|pool| Change {
-        path: pool.clone(),
+    changes.extend(come.iter().map(|(path, kind)| Change {
+        path: path.clone(),
         old: None,
-        new: Some("new pool".to_owned()),
+        new: Some(format!("new {}", kind.as_str())),
         applies: Applies::Live,
-        effect: "its model is served from now on",
+        effect: kind.come(),
     }));
     let missing = was.iter().filter(|setting| !after.contains_key(&setting.path));
     changes.extend(missing.map(|setting| change(Some(setting), None)));
-    changes.extend(gone.iter().map(|pool| Change {
-        path: pool.clone(),
-        old: Some("pool".to_owned()),
+    changes.extend(gone.iter().map(|(path, kind)| Change {
+        path: path.clone(),
+        old: Some(kind.as_str().to_owned()),
         new: None,
         applies: Applies::Live,
-        effect: "its model is unknown to new requests; what runs ends in peace",
+        effect: kind.gone(),
     }));
     changes
 }
 
 /// The new configuration with every key that needs a restart as it is running now.
-#[must_use]
-pub fn hold_fixed(running: &Config, new: Config) -> Config {
+///
+/// # Errors
+/// Where the two together would be what neither is: served to strangers on an address that only
+/// a restart closes.
+pub fn hold_fixed(running: &Config, new: Config) -> Result<Config, ConfigErrors> {
     let ServerConfig { listen, admin, allow_anonymous, tls, admin_token, .. } =
         running.server.clone();
     let ServerLimits {
@@ -93,13 +97,59 @@ pub fn hold_fixed(running: &Config, new: Config) -> Config {
     };
     let server =
         ServerConfig { listen, admin, allow_anonymous, tls, admin_token, limits, ..new.server };
-    Config { server, log: running.log.clone(), ..new }
+    let held = Config { server, log: running.log.clone(), ..new };
+    if held.server.open_to_strangers(!held.tenants.is_empty()) {
+        return Err(ConfigErrors(vec![ConfigError {
+            file: "the running configuration".to_owned(),
+            line: None,
+            path: "tenants".to_owned(),
+            message: format!(
+                "there are none, and {} would be open to anyone until a restart",
+                held.server.listen
+            ),
+            allowed: Some("at least one tenant, or a restart".to_owned()),
+        }]));
+    }
+    Ok(held)
 }
 
-fn pools_only_in(one: &Config, other: &Config) -> Vec<String> {
+/// What comes and goes as a whole, and is one line then.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Kind {
+    Pool,
+    Tenant,
+}
+
+impl Kind {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Pool => "pool",
+            Self::Tenant => "tenant",
+        }
+    }
+
+    const fn come(self) -> &'static str {
+        match self {
+            Self::Pool => "its model is served from now on",
+            Self::Tenant => "its keys are taken from now on",
+        }
+    }
+
+    const fn gone(self) -> &'static str {
+        match self {
+            Self::Pool => "its model is unknown to new requests; what runs ends in peace",
+            Self::Tenant => "its keys are refused from now on; what runs ends in peace",
+        }
+    }
+}
+
+fn only_in(one: &Config, other: &Config) -> Vec<(String, Kind)> {
     let known = |model: &str| other.pools.iter().any(|pool| &*pool.model == model);
-    let only = one.pools.iter().filter(|pool| !known(&pool.model));
-    only.map(|pool| pool_path(&pool.model)).collect()
+    let pools = one.pools.iter().filter(|pool| !known(&pool.model));
+    let pools = pools.map(|pool| (pool_path(&pool.model), Kind::Pool));
+    let tenants = one.tenants.tenants().iter();
+    let tenants = tenants.filter(|tenant| other.tenants.named(&tenant.name).is_none());
+    pools.chain(tenants.map(|tenant| (tenant_path(&tenant.name), Kind::Tenant))).collect()
 }
 
 fn change(old: Option<&Setting>, new: Option<&Setting>) -> Change {

@@ -15,6 +15,7 @@ pub struct ConfigFile {
     pub(super) drain: DrainFile,
     pub(super) log: LogFile,
     pub(super) pools: Vec<PoolFile>,
+    pub(super) tenants: Vec<TenantFile>,
 }
 
 #[derive(Clone, PartialEq, Debug, Default, Deserialize)]
@@ -136,6 +137,20 @@ pub(super) struct ScrapeFile {
 pub(super) struct ProbeFile {
     pub(super) period: Option<Span>,
     pub(super) timeout: Option<Span>,
+}
+
+#[derive(Clone, PartialEq, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct TenantFile {
+    pub(super) name: Option<String>,
+    pub(super) keys: Vec<String>,
+    pub(super) keys_folder: Option<String>,
+    pub(super) keys_env: Option<String>,
+    pub(super) weight: Option<f64>,
+    pub(super) models: Option<Vec<String>>,
+    pub(super) routes: Option<Vec<String>>,
+    pub(super) expires: Option<String>,
+    pub(super) blocked: Option<bool>,
 }
 
 /// A limits file, as `weir sweep` writes it: what it found, and how that came to be.

@@ -6,7 +6,8 @@
 //! have been allowed. [`diff()`] says what a reload would change and whether it can, running.
 //!
 //! This room opens no file and reads no environment: [`references`] says what a text points at,
-//! `reload` fetches that, and [`Sources`] carries it in. Every default stands in `compile`, `server` or `pool`.
+//! `reload` fetches that, and [`Sources`] carries it in. Every default stands in `compile`, `server`, `pool` or
+//! `tenant`.
 
 mod address;
 mod checks;
@@ -21,6 +22,7 @@ mod secret;
 mod server;
 mod settings;
 mod sources;
+mod tenant;
 mod units;
 
 pub use address::{ReplicaAddress, Scheme};
@@ -34,7 +36,7 @@ pub use model::{
 };
 pub use secret::Secret;
 pub use settings::{Applies, Setting, settings};
-pub use sources::{References, Sources, references};
+pub use sources::{Folder, References, Sources, references};
 pub use units::show_size;
 
 #[cfg(test)]

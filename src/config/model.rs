@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::dispatch::Policy;
 use crate::domain::{Endpoint, Slo};
+use crate::tenants::Directory;
 
 use super::{ReplicaAddress, Secret};
 
@@ -23,6 +24,8 @@ pub struct Config {
     pub log: LogConfig,
     /// Pools in the order of the file, at least one; model names and aliases are unique.
     pub pools: Vec<Arc<PoolConfig>>,
+    /// Holders of keys; with none, anyone is served.
+    pub tenants: Arc<Directory>,
     /// What is allowed but worth saying, for `weir check` and the log.
     pub warnings: Vec<Warning>,
 }
@@ -55,6 +58,13 @@ pub struct ServerConfig {
     pub overload_status: u16,
     /// Bounds on what a client may send.
     pub limits: ServerLimits,
+}
+
+impl ServerConfig {
+    /// Whether anyone on the network would be served, and nobody has said that they may.
+    pub(super) fn open_to_strangers(&self, tenants: bool) -> bool {
+        !tenants && !self.allow_anonymous && !self.listen.ip().is_loopback()
+    }
 }
 
 /// PEM files; read, and read again, by the server.

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::dispatch::{ClassPolicy, LimitPolicy, Policy, QueuePolicy};
+use crate::dispatch::{ClassPolicy, LimitPolicy, Policy, QueuePolicy, TenantPolicy};
 use crate::domain::{ClassId, Slo};
+use crate::tenants::Directory;
 
 use super::checks::{Compiler, secs};
 use super::file::{LimitsFile, PoolFile, PoolLimitsFile, ProvenanceFile, SloFile};
@@ -28,7 +29,11 @@ const STALE_PERIODS: u32 = 4;
 const MOST: u32 = 1_000_000;
 
 /// All pools; what is faulty is noted, and left out.
-pub(super) fn compile(into: &mut Compiler<'_>, files: &[PoolFile]) -> Vec<Arc<PoolConfig>> {
+pub(super) fn compile(
+    into: &mut Compiler<'_>,
+    files: &[PoolFile],
+    tenants: &Directory,
+) -> Vec<Arc<PoolConfig>> {
     if files.is_empty() {
         into.faults.add("pools", "there are no pools", Some("at least one [[pools]]"));
     }
@@ -37,7 +42,7 @@ pub(super) fn compile(into: &mut Compiler<'_>, files: &[PoolFile]) -> Vec<Arc<Po
     let mut pools = Vec::new();
     for (index, (file, replicas)) in files.iter().zip(addresses).enumerate() {
         let at = format!("pools[{index}]");
-        pools.extend(pool(into, file, &at, replicas).map(Arc::new));
+        pools.extend(pool(into, file, &at, replicas, tenants).map(Arc::new));
     }
     pools
 }
@@ -106,6 +111,7 @@ fn pool(
     file: &PoolFile,
     at: &str,
     replicas: Vec<ReplicaAddress>,
+    tenants: &Directory,
 ) -> Option<PoolConfig> {
     let model = into.required(&format!("{at}.model"), file.model.as_deref());
     let aliases = file.aliases.iter().enumerate();
@@ -138,7 +144,7 @@ fn pool(
         let message = "was measured for other targets than slo";
         into.warn(&format!("{at}.limits_file"), message);
     }
-    let policy = policy(into, file, at, slo, limits, scrape);
+    let policy = Policy { tenants: shares(tenants), ..policy(into, file, at, slo, limits, scrape) };
     Some(PoolConfig {
         model: model?,
         aliases,
@@ -209,6 +215,15 @@ fn policy(
         stall_after: into.span(&format!("{at}.retry.stall_after"), file.retry.stall_after, secs(5)),
         gateways: limits.gateways.unwrap_or(1),
     }
+}
+
+/// Every tenant's part, in the order of their ids.
+fn shares(tenants: &Directory) -> Vec<TenantPolicy> {
+    let shares = tenants.tenants().iter();
+    let mut shares: Vec<_> =
+        shares.map(|tenant| TenantPolicy { id: tenant.id, weight: tenant.weight }).collect();
+    shares.sort_by_key(|share| share.id);
+    shares
 }
 
 fn wait_for(ttft: Duration) -> Duration {

@@ -108,7 +108,11 @@ pub(super) fn read<T: DeserializeOwned + Default>(name: &str, text: &str) -> (T,
             Err(error) => error,
         };
         let path = path_text(error.path());
-        let (message, allowed) = split(error.inner().message());
+        let (message, allowed) = if is_secret(&path) {
+            ("is of a wrong type".to_owned(), Some("a list of digests".to_owned()))
+        } else {
+            split(error.inner().message())
+        };
         let fresh = replaced.insert(path.clone());
         if fresh {
             faults.add(&path, message, allowed.as_deref());
@@ -119,6 +123,11 @@ pub(super) fn read<T: DeserializeOwned + Default>(name: &str, text: &str) -> (T,
         }
     }
     (T::default(), faults)
+}
+
+/// Whether somebody may have written a secret there, which serde would say back.
+fn is_secret(path: &str) -> bool {
+    path.rsplit('.').next().is_some_and(|key| key == "keys" || key.starts_with("keys["))
 }
 
 /// serde's "what, expected which" in two, in the words of TOML rather than of Rust.
@@ -141,7 +150,9 @@ fn split(message: &str) -> (String, Option<String>) {
 
 /// serde takes a list for a table, as the values of its keys in order; TOML does not.
 fn refuse_lists(table: &mut DeTable<'_>, path: &str, faults: &mut Faults) {
-    const LISTS: [&str; 4] = ["pools", "replicas", "aliases", "endpoints"];
+    const TABLES: [&str; 2] = ["pools", "tenants"];
+    const LISTS: [&str; 8] =
+        ["pools", "replicas", "aliases", "endpoints", "tenants", "keys", "models", "routes"];
     let keys: Vec<_> = table.keys().map(|key| key.get_ref().to_string()).collect();
     for key in keys {
         let path = join(path, &key);
@@ -156,7 +167,7 @@ fn refuse_lists(table: &mut DeTable<'_>, path: &str, faults: &mut Faults) {
                     match element.get_mut() {
                         DeValue::Table(table) => refuse_lists(table, &path, faults),
                         list @ DeValue::Array(_) => {
-                            let (allowed, harmless) = if key == "pools" {
+                            let (allowed, harmless) = if TABLES.contains(&key.as_str()) {
                                 ("a table", DeValue::Table(DeTable::new()))
                             } else {
                                 ("a string", DeValue::String("".into()))

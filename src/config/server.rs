@@ -12,7 +12,7 @@ use super::model::{ServerConfig, ServerLimits, TlsPaths};
 
 impl Compiler<'_> {
     /// `None` where a listener has no address.
-    pub(super) fn server(&mut self, file: &ServerFile) -> Option<ServerConfig> {
+    pub(super) fn server(&mut self, file: &ServerFile, tenants: bool) -> Option<ServerConfig> {
         let listen = self.listen("server.listen", file.listen.as_deref(), "127.0.0.1:8080");
         let admin = self.listen("server.admin", file.admin.as_deref(), "127.0.0.1:9090");
         let allow_anonymous = file.allow_anonymous.unwrap_or(false);
@@ -38,8 +38,8 @@ impl Compiler<'_> {
         let endpoints = self.endpoints(file.endpoints.as_deref());
         let limits = self.server_limits(&file.limits);
         let (listen, admin) = (listen?, admin?);
-        self.listeners(listen, admin, allow_anonymous, file);
-        Some(ServerConfig {
+        self.listeners(listen, admin, file);
+        let server = ServerConfig {
             listen,
             admin,
             allow_anonymous,
@@ -48,37 +48,47 @@ impl Compiler<'_> {
             endpoints,
             overload_status,
             limits,
-        })
+        };
+        self.strangers(&server, tenants);
+        Some(server)
     }
 
     /// What the two addresses must not be together, and what each may be off loopback.
-    fn listeners(
-        &mut self,
-        listen: SocketAddr,
-        admin: SocketAddr,
-        allow_anonymous: bool,
-        file: &ServerFile,
-    ) {
+    fn listeners(&mut self, listen: SocketAddr, admin: SocketAddr, file: &ServerFile) {
         if listen == admin && listen.port() != 0 {
             let allowed = Some("an address of its own");
             self.faults.add("server.admin", "is the same address as server.listen", allowed);
-        }
-        if allow_anonymous {
-            let message = "no tenants are configured: anyone who reaches the address is served";
-            self.warn("server.allow_anonymous", message);
-        } else if !listen.ip().is_loopback() {
-            let message = format!("{listen} is open to others and no tenants are configured");
-            let allowed = Some("a loopback address, or allow_anonymous = true");
-            self.faults.add("server.listen", message, allowed);
-        } else {
-            let message = "no tenants are configured: anyone on this machine is served";
-            self.warn("server.listen", message);
         }
         let guarded = file.admin_token_file.is_some() || file.admin_token_env.is_some();
         if !admin.ip().is_loopback() && !guarded {
             let message = format!("{admin} is open to others and has no token");
             let allowed = Some("a loopback address, or admin_token_file or admin_token_env");
             self.faults.add("server.admin", message, allowed);
+        }
+    }
+
+    /// Who is served, and whether that was meant.
+    fn strangers(&mut self, server: &ServerConfig, tenants: bool) {
+        let listen = server.listen;
+        if server.open_to_strangers(tenants) {
+            let message = format!("{listen} is open to others and no tenants are configured");
+            let allowed = Some("[[tenants]], a loopback address, or allow_anonymous = true");
+            self.faults.add("server.listen", message, allowed);
+        } else if tenants {
+            if server.allow_anonymous {
+                let message = "has no effect beside tenants: every request needs a key";
+                self.warn("server.allow_anonymous", message);
+            }
+            if !listen.ip().is_loopback() && server.tls.is_none() {
+                let message = "is open to others without TLS: keys cross the network in the clear";
+                self.warn("server.listen", message);
+            }
+        } else if server.allow_anonymous {
+            let message = "no tenants are configured: anyone who reaches the address is served";
+            self.warn("server.allow_anonymous", message);
+        } else {
+            let message = "no tenants are configured: anyone on this machine is served";
+            self.warn("server.listen", message);
         }
     }
 
@@ -94,29 +104,33 @@ impl Compiler<'_> {
     }
 
     fn endpoints(&mut self, written: Option<&[String]>) -> Arc<[Endpoint]> {
+        let on: Vec<_> = match written {
+            None => Endpoint::ALL.into_iter().filter(|e| on_by_default(*e)).collect(),
+            Some(names) => self.named("server.endpoints", names),
+        };
+        on.into()
+    }
+
+    /// The endpoints of a list of names, in the order of [`Endpoint::ALL`].
+    pub(super) fn named(&mut self, path: &str, names: &[String]) -> Vec<Endpoint> {
         let by_name: BTreeMap<_, _> =
             Endpoint::ALL.iter().map(|endpoint| (endpoint.as_str(), *endpoint)).collect();
+        let all = Endpoint::ALL.map(Endpoint::as_str).join(", ");
+        if names.is_empty() {
+            self.faults.add(path, "nothing is served", Some(&all));
+        }
         let mut on = Vec::new();
-        match written {
-            None => on.extend(Endpoint::ALL.iter().copied().filter(|e| on_by_default(*e))),
-            Some(names) => {
-                let all = Endpoint::ALL.map(Endpoint::as_str).join(", ");
-                if names.is_empty() {
-                    self.faults.add("server.endpoints", "nothing is served", Some(&all));
-                }
-                for (index, name) in names.iter().enumerate() {
-                    match by_name.get(name.as_str()) {
-                        Some(endpoint) => on.push(*endpoint),
-                        None => self.faults.add(
-                            &format!("server.endpoints[{index}]"),
-                            format!("{name:?} is no endpoint"),
-                            Some(&all),
-                        ),
-                    }
-                }
+        for (index, name) in names.iter().enumerate() {
+            match by_name.get(name.as_str()) {
+                Some(endpoint) => on.push(*endpoint),
+                None => self.faults.add(
+                    &format!("{path}[{index}]"),
+                    format!("{name:?} is no endpoint"),
+                    Some(&all),
+                ),
             }
         }
-        Endpoint::ALL.iter().copied().filter(|endpoint| on.contains(endpoint)).collect()
+        Endpoint::ALL.into_iter().filter(|endpoint| on.contains(endpoint)).collect()
     }
 
     fn server_limits(&mut self, file: &ServerLimitsFile) -> ServerLimits {

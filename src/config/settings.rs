@@ -4,10 +4,11 @@
 //! out of a comparison, everything is taken apart here once, without `..`.
 
 use std::fmt;
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use crate::dispatch::{LimitPolicy, Policy, QueuePolicy};
 use crate::domain::Slo;
+use crate::tenants::{Rights, Tenant};
 
 use super::units::show_size;
 use super::{Config, LimitSource, PoolConfig, Secret, ServerConfig};
@@ -46,7 +47,7 @@ pub struct Setting {
 
 /// Everything that a configuration says, in the order of `config/example.toml`.
 pub fn settings(config: &Config) -> Vec<Setting> {
-    let Config { server, timeouts, drain, log, pools, warnings: _ } = config;
+    let Config { server, timeouts, drain, log, pools, tenants, warnings: _ } = config;
     let mut list = List::default();
     list.server(server);
     list.span("timeouts.connect", timeouts.connect);
@@ -63,6 +64,9 @@ pub fn settings(config: &Config) -> Vec<Setting> {
     list.fixed("log.access", &log.access);
     for pool in pools {
         list.pool(pool);
+    }
+    for tenant in tenants.tenants() {
+        list.tenant(tenant);
     }
     list.0
 }
@@ -182,6 +186,41 @@ impl List {
         self.span(&format!("{at}.retry.stall_after"), policy.stall_after);
         self.span(&format!("{at}.scrape.stale_after"), policy.stale_after);
     }
+}
+
+impl List {
+    fn tenant(&mut self, tenant: &Tenant) {
+        let Tenant { name, id: _, keys, weight, rights } = tenant;
+        let Rights { models, routes, expires, blocked } = rights;
+        let at = tenant_path(name);
+        let digests: Vec<_> = keys.iter().map(ToString::to_string).collect();
+        self.0.push(Setting {
+            path: format!("{at}.keys"),
+            value: format!("{} ***", keys.len()),
+            applies: Applies::Live,
+            secret: Some(Secret::new(&digests.join(" "))),
+        });
+        self.live(&format!("{at}.weight"), weight);
+        if let Some(models) = models {
+            let names: Vec<_> = models.iter().collect();
+            self.live(&format!("{at}.models"), &format!("{names:?}"));
+        }
+        if let Some(routes) = routes {
+            let names: Vec<_> = routes.iter().map(|endpoint| endpoint.as_str()).collect();
+            self.live(&format!("{at}.routes"), &format!("{names:?}"));
+        }
+        if let Some(end) = expires {
+            let end = UNIX_EPOCH + Duration::from_secs(end.as_secs());
+            let end = humantime::format_rfc3339_seconds(end);
+            self.live(&format!("{at}.expires"), &format!("\"{end}\""));
+        }
+        self.live(&format!("{at}.blocked"), blocked);
+    }
+}
+
+/// How a tenant's keys begin.
+pub(super) fn tenant_path(name: &str) -> String {
+    format!("tenants[{name:?}]")
 }
 
 /// How a pool's keys begin.

@@ -175,7 +175,7 @@ fn a_changed_secret_shows_and_is_not_shown() {
 fn a_reload_keeps_exactly_what_needs_a_restart() {
     let running = load(&Sources::only("weir.toml", SMALLEST)).unwrap();
     let new = other("sk-1");
-    let held = hold_fixed(&running, new.clone());
+    let held = hold_fixed(&running, new.clone()).unwrap();
     assert!(diff(&running, &held).iter().all(|change| change.applies == Applies::Live));
     assert!(diff(&held, &new).iter().all(|change| change.applies == Applies::Restart));
     assert_eq!(diff(&running, &held).len() + diff(&held, &new).len(), diff(&running, &new).len());
@@ -201,6 +201,8 @@ fn whole(text: &str) -> Sources {
     let mut sources = Sources::only("example.toml", text);
     let names = references(text);
     sources.files = names.files.into_iter().map(|file| (file, Ok("word".to_owned()))).collect();
+    let folder = |path| (path, Ok(Folder::from([("key".to_owned(), Ok("word".to_owned()))])));
+    sources.folders = names.folders.into_iter().map(folder).collect();
     sources.env = names.env.into_iter().map(|name| (name, Some("word".to_owned()))).collect();
     sources
 }
@@ -228,6 +230,25 @@ fn every_line_that_the_example_shows_can_be_switched_on() {
     assert!(tried >= 10, "only {tried} lines");
 }
 
+/// The keys of a table that has no defaults, since none stands there unasked: an indented block.
+fn block(of: &str) -> String {
+    let lines = EXAMPLE.lines().skip_while(|line| line.trim_start_matches(['#', ' ']) != of);
+    let lines = lines.take_while(|line| !line.is_empty()).map(|line| {
+        line.strip_prefix("#   ").unwrap_or_else(|| panic!("not part of the block: {line}"))
+    });
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn the_examples_tenant_differs_from_the_default_in_every_key() {
+    let pool = "[[pools]]\nmodel = \"tiny\"\nreplicas = [\"http://127.0.0.1:8101\"]\n";
+    let shown = load(&whole(&format!("{pool}{}", block("[[tenants]]")))).unwrap();
+    let bare = load(&whole(&format!("{pool}[[tenants]]\nname = \"search\""))).unwrap();
+    let changes: Vec<_> = diff(&bare, &shown).into_iter().map(|change| change.path).collect();
+    let keys = ["keys", "weight", "models", "routes", "expires", "blocked"];
+    assert_eq!(changes, keys.map(|key| format!("tenants[\"search\"].{key}")));
+}
+
 #[test]
 fn the_example_shows_every_key() {
     for table in [
@@ -244,10 +265,11 @@ fn the_example_shows_every_key() {
         "pools.retry",
         "pools.scrape",
         "pools.probe",
+        "tenants",
     ] {
         // serde itself says which keys there are.
         let text = match table {
-            "pools" => "[[pools]]\nnone = 1".to_owned(),
+            "pools" | "tenants" => format!("[[{table}]]\nnone = 1"),
             "" => "none = 1".to_owned(),
             inner if inner.starts_with("pools.") => format!("[[pools]]\n[{inner}]\nnone = 1"),
             other => format!("[{other}]\nnone = 1"),
@@ -297,6 +319,7 @@ mod anything {
         let pieces = prop_oneof![
             Just(String::new()),
             Just("[[pools]]\n".to_owned()),
+            Just("[[tenants]]\nname = \"a\"\nkeys = [[]]\n".to_owned()),
             Just("-1".to_owned()),
             Just("[]".to_owned()),
             Just("{}".to_owned()),

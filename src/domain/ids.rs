@@ -26,7 +26,8 @@ id!(
     ReplicaId(u32)
 );
 id!(
-    /// A holder of keys. 0 is "anyone", where no tenants are configured.
+    /// A holder of keys: a number that follows from its name, so it is no index. 0 is "anyone",
+    /// where no tenants are configured.
     TenantId(u32)
 );
 id!(

@@ -32,4 +32,4 @@ pub use snapshot::{
     GateSnapshot, PoolSnapshot, QueuePart, QueueSnapshot, ReplicaSnapshot, ShedNote,
 };
 pub use span::Span;
-pub use time::Timestamp;
+pub use time::{Timestamp, UnixTime};

@@ -2,6 +2,7 @@
 //!
 //! Pure rooms compare and add timestamps; they never make one. Live, the origin is the start of
 //! the process; simulated, it is the start of the scenario. Nanoseconds in 64 bits last 584 years.
+//! What must hold across processes (an expiry, a day's budget) goes by [`UnixTime`] instead.
 
 use std::ops::Add;
 use std::time::Duration;
@@ -54,6 +55,26 @@ impl Add<Duration> for Timestamp {
     /// Saturates at [`Timestamp::MAX`], so that "never" plus anything stays never.
     fn add(self, duration: Duration) -> Self {
         Self(self.0.saturating_add(Self::since_origin(duration).0))
+    }
+}
+
+/// Whole seconds since 1970, UTC, off the wall clock: it may jump, and only days and dates hang
+/// on it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct UnixTime(u64);
+
+impl UnixTime {
+    /// Later than anything that happens.
+    pub const MAX: Self = Self(u64::MAX);
+
+    /// The point `seconds` after the beginning of 1970.
+    pub const fn from_secs(seconds: u64) -> Self {
+        Self(seconds)
+    }
+
+    /// Seconds since the beginning of 1970.
+    pub const fn as_secs(self) -> u64 {
+        self.0
     }
 }
 

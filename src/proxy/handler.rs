@@ -14,9 +14,11 @@ use crate::domain::{
     ClassId, Dialect, Endpoint, Outcome, Reason, RequestFacts, TenantId, Timestamp,
 };
 use crate::openai::{Edits, Peek, peek};
+use crate::tenants::Tenant;
 use crate::vllm::{route, upstream_path};
 
 use super::Proxy;
+use super::auth;
 use super::forward::Forward;
 use super::headers::{self, Hints};
 use super::intake::{self, BodyLimits, Intake, IntakeError};
@@ -36,6 +38,8 @@ struct Arrival {
     headers: HeaderMap,
     endpoint: Endpoint,
     peer: Peer,
+    /// Whose key it came with; `None` where anyone is served.
+    tenant: Option<Arc<Tenant>>,
     recorder: Recorder,
     view: Arc<View>,
 }
@@ -55,18 +59,19 @@ impl Proxy {
         let endpoint = route(&head.method, head.uri.path(), &view.config.server.endpoints);
         let mut recorder = self.recorder(id, endpoint);
         let expects = head.headers.contains_key(header::EXPECT);
-        let response = match self.admissible(endpoint) {
-            Ok(Endpoint::Models) => {
-                let answer = self.models(&view).await;
+        let response = match self.admissible(endpoint, &head.headers, &view, &mut recorder) {
+            Ok((Endpoint::Models, tenant)) => {
+                let answer = self.models(&view, tenant.as_deref()).await;
                 recorder.note(|record| record.status = answer.status().as_u16());
                 recorder.finish(Outcome::Completed);
                 answer
             }
-            Ok(endpoint) => {
+            Ok((endpoint, tenant)) => {
                 let request_id = header_id.clone();
                 let alone = version < Version::HTTP_2;
                 let headers = head.headers;
-                let arrival = Arrival { request_id, headers, endpoint, peer, recorder, view };
+                let arrival =
+                    Arrival { request_id, headers, endpoint, peer, tenant, recorder, view };
                 self.take_in(arrival, &mut body, alone).await
             }
             Err(refusal) => {
@@ -83,12 +88,27 @@ impl Proxy {
 
 impl Proxy {
     /// What the head alone decides.
-    fn admissible(&self, endpoint: Option<Endpoint>) -> Result<Endpoint, Refusal> {
+    fn admissible(
+        &self,
+        endpoint: Option<Endpoint>,
+        headers: &HeaderMap,
+        view: &View,
+        recorder: &mut Recorder,
+    ) -> Result<(Endpoint, Option<Arc<Tenant>>), Refusal> {
         let endpoint = endpoint.ok_or_else(|| Refusal::plain(Reason::UnknownPath))?;
         if self.is_draining() {
             return Err(Refusal::plain(Reason::Draining).closing(true));
         }
-        Ok(endpoint)
+        let tenants = &view.config.tenants;
+        if !tenants.is_empty() {
+            recorder.note(|record| record.tenant = Arc::from("unknown"));
+        }
+        let tenant = auth::identify(tenants, headers)?;
+        if let Some(tenant) = &tenant {
+            recorder.note(|record| record.tenant = Arc::clone(&tenant.name));
+            auth::may_call(tenant, endpoint, self.wall())?;
+        }
+        Ok((endpoint, tenant))
     }
 
     /// From the head on: the body, what it asks for, the gate, the answer.
@@ -140,10 +160,10 @@ impl Proxy {
         alone: bool,
     ) -> Response<RelayBody> {
         let Asked { pool, peek, hints, strip_usage, body } = asked;
-        let Arrival { request_id, headers, endpoint, peer, mut recorder, view } = arrival;
+        let Arrival { request_id, headers, endpoint, peer, tenant, mut recorder, view } = arrival;
         let facts = RequestFacts {
             id: self.new_id(),
-            tenant: TenantId::default(),
+            tenant: tenant.map_or_else(TenantId::default, |tenant| tenant.id),
             class: ClassId::default(),
             received,
             stream: peek.stream,
@@ -215,7 +235,13 @@ fn ask(arrival: &mut Arrival, body: &Bytes) -> Result<Asked, Refusal> {
     let content_type = arrival.headers.get(header::CONTENT_TYPE).and_then(|v| v.to_str().ok());
     let peek = peek(endpoint, content_type, body)
         .map_err(|error| Refusal::because(error.reason, error.message).param(error.param))?;
-    let pool = arrival.view.pool(&peek.model).ok_or_else(|| {
+    let pool = arrival.view.pool(&peek.model);
+    let named = |tenant: &Tenant| tenant.rights.model(&peek.model, pool.map(|pool| &*pool.name));
+    if !arrival.tenant.as_deref().is_none_or(named) {
+        // The same for a model that does not exist, which is not for this tenant to find out.
+        return Err(Refusal::plain(Reason::Model).param(Some("model")));
+    }
+    let pool = pool.ok_or_else(|| {
         let message = format!("The model `{}` does not exist.", shown(&peek.model));
         Refusal::because(Reason::UnknownModel, message).param(Some("model"))
     })?;

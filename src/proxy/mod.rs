@@ -1,6 +1,6 @@
 //! The request's path: from a request's head to the last byte of its answer.
 //!
-//! In the order in which a request meets them: [`handler`](self) takes it in (`intake`,
+//! In the order in which a request meets them: [`handler`](self) takes it in (`auth`, `intake`,
 //! `headers`), `pools` finds its model's [`Gate`], a [`Ticket`] waits there, a [`Permit`] goes
 //! with it through `forward` and `attempt` to a replica, and rides in its [`RelayBody`] until the
 //! last byte (`relay`, `stream`, `timing`). `respond` is the one file that answers for what goes
@@ -9,6 +9,7 @@
 //! What decides is elsewhere: `dispatch` whether, when and where; `openai` what bytes mean.
 
 mod attempt;
+mod auth;
 mod direct;
 mod forward;
 mod gate;
@@ -35,14 +36,14 @@ mod tests;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use arc_swap::ArcSwap;
 use tokio::sync::watch;
 
 use crate::config::Config;
 use crate::dispatch::Event;
-use crate::domain::{Endpoint, PoolSnapshot, Reason, RequestId, Timestamp};
+use crate::domain::{Endpoint, PoolSnapshot, Reason, RequestId, Timestamp, UnixTime};
 use crate::lifecycle::{Clock, Tasks};
 use crate::upstream::Replicas;
 
@@ -183,6 +184,12 @@ impl Proxy {
 
     fn now(&self) -> Timestamp {
         Timestamp::since_origin(self.parts.clock.elapsed())
+    }
+
+    /// The time of day; before 1970 is 1970.
+    fn wall(&self) -> UnixTime {
+        let since = self.parts.clock.wall().duration_since(UNIX_EPOCH).unwrap_or_default();
+        UnixTime::from_secs(since.as_secs())
     }
 
     fn view(&self) -> Arc<View> {

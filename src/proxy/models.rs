@@ -3,7 +3,8 @@
 //! The list names every pool and alias, and nothing that a request could not use: a replica's
 //! own list would name models that no pool has. What clients read besides the name (context
 //! length, root, permissions) is taken from the first replica that answers, and kept for a
-//! while: the list is asked for by every client's start-up and must not become load.
+//! while: the list is asked for by every client's start-up and must not become load. A tenant
+//! sees what it may name, and cannot tell what else there is.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,6 +15,7 @@ use serde_json::{Map, Value, json};
 use tokio::sync::Mutex;
 
 use crate::domain::Timestamp;
+use crate::tenants::Tenant;
 use crate::upstream::Replica;
 
 use super::Proxy;
@@ -33,7 +35,15 @@ const ASKED: usize = 2;
 
 /// The list as last made. Locked while it is made, so that a crowd of clients asks once.
 #[derive(Default)]
-pub(super) struct ModelList(Mutex<Option<(Timestamp, Bytes)>>);
+pub(super) struct ModelList(Mutex<Option<(Timestamp, Arc<[Listed]>)>>);
+
+/// One name that a request may use.
+struct Listed {
+    name: Arc<str>,
+    /// The model that it leads to.
+    pool: Arc<str>,
+    entry: Value,
+}
 
 impl ModelList {
     /// The configuration has changed.
@@ -46,35 +56,48 @@ impl ModelList {
 }
 
 impl Proxy {
-    /// The list.
-    pub(super) async fn models(&self, view: &View) -> Response<RelayBody> {
+    /// The list, as far as it is this tenant's to see.
+    pub(super) async fn models(&self, view: &View, tenant: Option<&Tenant>) -> Response<RelayBody> {
+        let all = self.all_models(view).await;
+        let seen = |listed: &&Listed| {
+            tenant.is_none_or(|tenant| tenant.rights.model(&listed.name, Some(&listed.pool)))
+        };
+        let data: Vec<_> = all.iter().filter(seen).map(|listed| &listed.entry).collect();
+        let body = json!({ "object": "list", "data": data }).to_string();
+        respond::whole(StatusCode::OK, "application/json", Bytes::from(body))
+    }
+
+    async fn all_models(&self, view: &View) -> Arc<[Listed]> {
         let mut list = self.models.0.lock().await;
         let now = self.now();
-        let fresh = list.as_ref().filter(|(made, _)| now.saturating_since(*made) < KEPT);
-        let body = if let Some((_, body)) = fresh {
-            body.clone()
-        } else {
-            let body = merged(view).await;
-            *list = Some((now, body.clone()));
-            body
-        };
-        respond::whole(StatusCode::OK, "application/json", body)
+        if let Some((made, list)) = list.as_ref()
+            && now.saturating_since(*made) < KEPT
+        {
+            return Arc::clone(list);
+        }
+        let made: Arc<[Listed]> = merged(view).await.into();
+        *list = Some((now, Arc::clone(&made)));
+        made
     }
 }
 
-async fn merged(view: &View) -> Bytes {
-    let mut data = Vec::new();
+async fn merged(view: &View) -> Vec<Listed> {
+    let mut list = Vec::new();
     for pool in &view.pools {
         let entry = known(pool).await.unwrap_or_else(|| made_up(&pool.name));
-        data.push(Value::Object(entry.clone()));
+        let mut add = |name: &Arc<str>, entry| {
+            let (name, pool) = (Arc::clone(name), Arc::clone(&pool.name));
+            list.push(Listed { name, pool, entry: Value::Object(entry) });
+        };
+        add(&pool.name, entry.clone());
         for alias in &pool.config.aliases {
             let mut entry = entry.clone();
             entry.insert("id".to_owned(), json!(&**alias));
             entry.insert("parent".to_owned(), json!(&*pool.name));
-            data.push(Value::Object(entry));
+            add(alias, entry);
         }
     }
-    Bytes::from(json!({ "object": "list", "data": data }).to_string())
+    list
 }
 
 /// What a replica says of the pool's model.

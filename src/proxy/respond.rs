@@ -151,6 +151,9 @@ fn explain(headers: &mut HeaderMap, reason: Reason, rejection: Option<Rejection>
         headers.insert(header::RETRY_AFTER, HeaderValue::from(millis.div_ceil(1000)));
         headers.insert(RETRY_AFTER_MS, HeaderValue::from(millis));
     }
+    if reason == Reason::Key {
+        headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+    }
     let told_not_to = rejection.is_some_and(|r| r.should_retry == ShouldRetry::No);
     if told_not_to || reason == Reason::Poison {
         headers.insert(X_SHOULD_RETRY, HeaderValue::from_static("false"));

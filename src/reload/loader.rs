@@ -7,10 +7,13 @@ use std::fs::File;
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
-use crate::config::{ConfigError, ConfigErrors, Sources, references};
+use crate::config::{ConfigError, ConfigErrors, Folder, Sources, references};
 
 /// Far above any configuration; what is larger was named by mistake (or is a device).
 const LARGEST: u64 = 1 << 20;
+
+/// Files of one folder; more were not put there for us.
+const MOST_FILES: usize = 1_000;
 
 /// Knows where the configuration is.
 #[derive(Clone, Debug)]
@@ -41,9 +44,12 @@ impl Loader {
         let points_at = references(&text);
         let files = points_at.files.into_iter();
         let files = files.map(|file| (file.clone(), read(&self.resolve(&file)))).collect();
+        let folders = points_at.folders.into_iter();
+        let folders =
+            folders.map(|path| (path.clone(), read_folder(&self.resolve(&path)))).collect();
         let env = points_at.env.into_iter();
         let env = env.map(|name| (name.clone(), variable(&name))).collect();
-        Ok(Sources { name, text, files, env })
+        Ok(Sources { name, text, files, folders, env })
     }
 
     /// The folders in which a change may change the configuration: those of every file that it
@@ -57,6 +63,8 @@ impl Loader {
             folders.extend(folder(&path));
             folders.extend(path.canonicalize().ok().as_deref().and_then(folder));
         }
+        let whole = sources.into_iter().flat_map(|sources| sources.folders.keys());
+        folders.extend(whole.filter_map(|path| self.resolve(path).canonicalize().ok()));
         folders
     }
 
@@ -81,6 +89,25 @@ fn read(path: &Path) -> Result<String, String> {
         Err(error) if error.kind() == ErrorKind::InvalidData => Err("is not UTF-8".to_owned()),
         Err(error) => Err(format!("cannot be read: {error}")),
     }
+}
+
+/// The files of a folder. Hidden ones are not meant: Kubernetes keeps a mounted secret's versions
+/// in them, and its visible files are links there.
+fn read_folder(path: &Path) -> Result<Folder, String> {
+    let failed = |error| format!("cannot be read: {error}");
+    let mut files = Folder::new();
+    for entry in std::fs::read_dir(path).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if name.starts_with('.') || entry.path().is_dir() {
+            continue;
+        }
+        if files.len() >= MOST_FILES {
+            return Err(format!("holds more than {MOST_FILES} files"));
+        }
+        files.insert(name, read(&entry.path()));
+    }
+    Ok(files)
 }
 
 #[expect(clippy::disallowed_methods, reason = "the one place where the environment enters")]

@@ -142,8 +142,11 @@ impl Reloader {
         if changes.is_empty() {
             return Outcome::Unchanged;
         }
-        say_warnings(&config);
-        let held = hold_fixed(&running, config);
+        let held = match hold_fixed(&running, config) {
+            Ok(held) => held,
+            Err(errors) => return self.refuse(errors),
+        };
+        say_warnings(&held);
         let hash = hash(&held);
         let generation = self.handle.replace(held, &hash, self.clock.wall());
         Outcome::Applied { generation, changes }

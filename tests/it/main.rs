@@ -22,3 +22,4 @@ mod relay_slow;
 mod relay_storm;
 mod reload;
 mod rig;
+mod tenants;
