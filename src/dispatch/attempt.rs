@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use crate::domain::{Failure, Outcome, Reason, ReplicaId, RequestId, Timestamp, Usage};
 
-use super::arrival::Cause;
 use super::ejection::{strikes_alone, strikes_if_answered};
 use super::ledger::Hold;
 use super::num::{real, seconds};
+use super::refusal::Cause;
 use super::request::{Held, Request, State};
 use super::{Dispatcher, Effect, Note, admission, retry};
 

@@ -20,14 +20,17 @@ mod limiter;
 mod margin;
 mod num;
 mod policy;
+mod pump;
 mod queue;
 mod rates;
+mod refusal;
 mod replica;
 mod request;
 mod retry;
 mod retry_after;
 mod routing;
 mod snapshot;
+mod waiting;
 
 #[cfg(test)]
 mod tests;
