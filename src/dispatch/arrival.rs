@@ -1,16 +1,29 @@
 //! The way in: dispatch now, wait, or be refused.
 //!
 //! A refusal is given at once where the wait cannot hold, not when it is over: the client's own
-//! retry is worth more early. The estimate needs a measured rate; without one nobody is refused
-//! for it, and the bound in seconds is kept by eviction alone.
+//! retry is worth more early. How long it would wait follows from its *fair* place, not from the
+//! end of the queue: who has had little stands near the front, however many requests a flooding
+//! tenant has waiting, so the shortage falls on those who ask for more than their part. The
+//! estimate needs a measured rate; without one nobody is refused for it, and the bound in seconds
+//! is kept by eviction alone.
 
 use crate::domain::{Reason, RequestFacts, Slo, Timestamp};
 
-use super::num::{real, size};
+use super::margin::Crowd;
+use super::num::{real, seconds};
 use super::queue::Queue;
 use super::refusal::Cause;
 use super::request::{Request, State};
 use super::{Dispatcher, Effect};
+
+/// What somebody would wait, in seconds.
+#[derive(Clone, Copy, Debug)]
+struct Wait {
+    /// As expected.
+    mean: f64,
+    /// As late as nearly all would start.
+    late: f64,
+}
 
 impl Dispatcher {
     pub(super) fn arrive(&mut self, now: Timestamp, facts: RequestFacts, out: &mut Vec<Effect>) {
@@ -20,90 +33,87 @@ impl Dispatcher {
         if facts.client_retries > 0 {
             self.promises.returned();
         }
+        let crowd = self.queue.crowd(facts.class, facts.tenant);
         let request = Request {
             state: State::Queued(Queue::nowhere()),
             facts,
-            estimated: self.rates.is_known(),
+            estimated: self.rates.is_known().then_some(crowd),
+            skipped: 0,
             attempts: 0,
             failed: Vec::new(),
             was_busy: false,
             was_idle_closed: false,
         };
-        if let Some(cause) = self.refusal(now, &request) {
+        let refusal = self.refusal(now, &request, out);
+        self.queue.judged(&request.facts, refusal.is_some());
+        if let Some(cause) = refusal {
             let rejection = self.reject(now, &request, cause);
             out.push(Effect::Reject(request.facts.id, rejection));
             return;
         }
         self.budget.earn(self.policy.retry_budget);
         self.enqueue(now, request);
+        self.evict_hopeless(now, out);
     }
 
-    /// Why a new request must be refused at once, if it must.
-    fn refusal(&mut self, now: Timestamp, request: &Request) -> Option<Cause> {
+    /// Why a new request must be refused at once, if it must. Where others stand further behind
+    /// at the bounds of the queue, they go in its place.
+    fn refusal(
+        &mut self,
+        now: Timestamp,
+        request: &Request,
+        out: &mut Vec<Effect>,
+    ) -> Option<Cause> {
         if self.draining {
             return Some(Cause { reason: Reason::Draining, limit: 0.0, reading: 0.0 });
         }
         if !self.replicas.iter().any(super::replica::Replica::is_usable) {
             return Some(self.no_replicas());
         }
-        let facts = &request.facts;
+        let received = request.facts.received;
         let deadline = self.deadline(request);
-        let allowed = deadline.map(|at| at.saturating_since(facts.received).as_secs_f64());
         let late = |reading| Cause {
             reason: Reason::Deadline,
-            limit: allowed.unwrap_or_default(),
+            limit: deadline.unwrap_or(received).saturating_since(received).as_secs_f64(),
             reading,
         };
-        let waited = now.saturating_since(facts.received).as_secs_f64();
+        let waited = now.saturating_since(received).as_secs_f64();
         if deadline.is_some_and(|at| at <= now) {
             return Some(late(waited));
         }
         if self.queue.is_empty() && self.fits_now(now, request) {
             return None;
         }
-        let bounds = self.policy.queue;
-        let longest = bounds.wait.as_secs_f64();
-        let wait = self.wait_of(request.sequences());
-        let estimate = wait.unwrap_or_default();
-        if self.late_wait_of(request.sequences()).unwrap_or_default() > longest
-            || bounds.wait.is_zero()
-        {
-            self.margin.refused();
-            let reading = self.late_wait_of(request.sequences()).unwrap_or_default();
-            return Some(Cause { reason: Reason::QueueWait, limit: longest, reading });
+        let longest = self.policy.queue.wait;
+        let wait = self.wait_of(request).unwrap_or(Wait { mean: 0.0, late: 0.0 });
+        if longest.is_zero() || wait.late > longest.as_secs_f64() {
+            self.margin.refused(request.estimated.unwrap_or(Crowd::Pressing));
+            let (limit, reading) = (longest.as_secs_f64(), wait.late);
+            return Some(Cause { reason: Reason::QueueWait, limit, reading });
         }
-        if wait.is_some_and(|wait| deadline.is_some_and(|at| at < now + super::num::seconds(wait)))
-        {
-            return Some(late(waited + estimate));
+        if deadline.is_some_and(|at| at < now + seconds(wait.mean)) {
+            return Some(late(waited + wait.mean));
         }
-        let waiting = self.queue.len() - self.queue.retries();
-        if size(waiting) >= f64::from(bounds.count) {
-            return Some(Cause {
-                reason: Reason::QueueFull,
-                limit: f64::from(bounds.count),
-                reading: size(waiting),
-            });
-        }
-        let bytes = self.queue.bytes().saturating_add(facts.body_bytes);
-        (bytes > bounds.bytes).then(|| Cause {
-            reason: Reason::QueueFull,
-            limit: real(bounds.bytes),
-            reading: real(bytes),
-        })
+        self.make_room(now, request, out)
     }
 
-    /// How long somebody with `sequences` who came last would wait, seconds; `None` before
-    /// anything has finished.
-    pub(super) fn wait_of(&self, sequences: u32) -> Option<f64> {
+    /// How long a newcomer would wait at its fair place; `None` before anything has finished.
+    fn wait_of(&self, request: &Request) -> Option<Wait> {
+        let crowd = request.estimated?;
         let rate = self.rates.completions(self.usable_limit())?;
-        Some((real(self.queue.sequences()) + f64::from(sequences)) / rate)
+        let before = self.queue.before(request.facts.class, request.facts.tenant);
+        // Those that stand before it now, and with those that will come to stand there.
+        let ahead = before.sequences.max(rate * before.seconds.unwrap_or(0.0));
+        let own = f64::from(request.sequences());
+        let over = |ahead: f64| (ahead + own) / rate;
+        Some(Wait { mean: over(ahead), late: over(self.margin.over(crowd, ahead)) })
     }
 
-    /// The same, as late as all but one in a hundred would start if completions came at random.
-    fn late_wait_of(&self, sequences: u32) -> Option<f64> {
+    /// How long one more would wait behind all that wait, seconds; `None` before anything has
+    /// finished.
+    pub(super) fn wait_at_end(&self) -> Option<f64> {
         let rate = self.rates.completions(self.usable_limit())?;
-        let ahead = real(self.queue.sequences());
-        Some((self.margin.over(ahead) + f64::from(sequences)) / rate)
+        Some((real(self.queue.sequences()) + 1.0) / rate)
     }
 
     pub(super) fn slo(&self, facts: &RequestFacts) -> Slo {

@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use crate::domain::{Failure, Outcome, Reason, ReplicaId, RequestId, Timestamp, Usage};
 
+use super::charge::Bill;
 use super::ejection::{strikes_alone, strikes_if_answered};
 use super::ledger::Hold;
 use super::num::{real, seconds};
 use super::refusal::Cause;
 use super::request::{Held, Request, State};
-use super::{Dispatcher, Effect, Note, admission, retry};
+use super::{Dispatcher, Effect, Note, admission, charge, retry};
 
 /// Prefill speed for the virtual clock of unary requests until it was measured, tokens a second.
 const ASSUMED_PREFILL: f64 = 8_000.0;
@@ -46,6 +47,7 @@ impl Dispatcher {
         }
         replica.ledger.enter(now, hold);
         let prefill_ahead = replica.ledger.prefill();
+        let charged = charge::expected(&cost);
         let read_at = (!request.facts.stream && hold.prefill > 0).then(|| {
             let rate = replica.prefill.rate().unwrap_or(ASSUMED_PREFILL);
             now + seconds(real(prefill_ahead) / rate).max(Duration::from_nanos(1))
@@ -60,12 +62,16 @@ impl Dispatcher {
             hold,
             prompt: cost.prompt,
             output: cost.output,
+            uncached: cost.uncached,
+            charged,
             prefill_ahead,
             first: false,
             read_at,
             probe,
         });
-        Some(replica.id)
+        let id = replica.id;
+        self.queue.charge(&request.facts, charged);
+        Some(id)
     }
 
     /// Prompts of unary requests that are reckoned to be read by now leave Q.
@@ -92,6 +98,7 @@ impl Dispatcher {
             State::Queued(place) => self.queue.remove(&request.facts, place),
             State::Held(held) => {
                 self.release(now, id, &held);
+                self.settle(&request.facts, &held, Bill::Seen);
                 self.rates.released(held.hold.sequences);
                 if let (true, Some(replica)) = (held.probe, self.replica_mut(held.replica)) {
                     replica.ejection.probe_lost();
@@ -155,6 +162,12 @@ impl Dispatcher {
             State::Held(held) => held,
         };
         self.release(now, id, &held);
+        let bill = match (usage, outcome) {
+            (Some(usage), _) => Bill::Counted(usage),
+            (None, Outcome::Completed) => Bill::Uncounted,
+            (None, _) => Bill::Seen,
+        };
+        self.settle(&request.facts, &held, bill);
         self.rates.released(held.hold.sequences);
         match outcome {
             Outcome::Completed => {
@@ -193,6 +206,7 @@ impl Dispatcher {
             return;
         };
         self.release(now, id, &held);
+        self.settle(&request.facts, &held, Bill::Nothing);
         self.judge(now, &held, failure, out);
         let forbidden = retry::forbids(&request, failure, self.policy.attempts);
         let again_anywhere = failure == Failure::IdleClosed && !request.was_idle_closed;
@@ -243,6 +257,7 @@ impl Dispatcher {
         }
         let Some(mut request) = self.requests.remove(&id) else { return };
         self.release(now, id, &held);
+        self.settle(&request.facts, &held, Bill::Nothing);
         self.judge(now, &held, Failure::Stalled, out);
         request.failed.push((held.replica, Failure::Stalled));
         out.push(Effect::Abandon(id));

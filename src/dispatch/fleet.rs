@@ -39,6 +39,7 @@ impl Dispatcher {
 
     pub(super) fn set_policy(&mut self, policy: Arc<Policy>) {
         self.tightest = tightest(&policy);
+        self.queue.set_rules(&policy);
         self.policy = policy;
         self.refresh();
     }

@@ -10,13 +10,17 @@
 mod admission;
 mod arrival;
 mod attempt;
+mod charge;
 mod ejection;
 mod event;
+mod fairness;
 mod fleet;
 mod invariants;
 mod learned;
 mod ledger;
+mod levels;
 mod limiter;
+mod line;
 mod margin;
 mod num;
 mod policy;
@@ -83,6 +87,8 @@ pub struct Dispatcher {
     sheds: VecDeque<ShedNote>,
     /// Indices of replicas with a free slot; kept only for its memory.
     open: Vec<usize>,
+    /// The replica that is kept for a head which did not fit too often.
+    kept: Option<(RequestId, ReplicaId)>,
 }
 
 impl Dispatcher {
@@ -90,12 +96,12 @@ impl Dispatcher {
     pub fn new(policy: Arc<Policy>, seed: u64) -> Self {
         let tightest = tightest(&policy);
         Self {
+            queue: Queue::new(&policy),
             policy,
             tightest,
             rng: StdRng::seed_from_u64(seed),
             now: Timestamp::ZERO,
             requests: BTreeMap::new(),
-            queue: Queue::default(),
             replicas: Vec::new(),
             mean_foreign: 0.0,
             fleet_deadline: None,
@@ -108,6 +114,7 @@ impl Dispatcher {
             draining: false,
             sheds: VecDeque::new(),
             open: Vec::new(),
+            kept: None,
         }
     }
 
@@ -115,6 +122,7 @@ impl Dispatcher {
     /// earlier `now` than before is taken for the last one.
     pub fn handle(&mut self, now: Timestamp, event: Event, out: &mut Vec<Effect>) {
         let now = now.max(self.now);
+        self.queue.advance(now.saturating_since(self.now).as_secs_f64());
         self.now = now;
         self.rates.advance(now);
         self.advance_prefill(now);

@@ -1,8 +1,13 @@
 //! From the queue to a replica: who runs next, and where.
+//!
+//! Whose turn it is may not fit where there is room: its KV or its prompt is too large for what
+//! is free. Then those behind it may pass, but only a few times. After that one replica is kept
+//! for it, the one with the least left to do, and the others go on: a large request waits for
+//! one replica to run down, not for all, and cannot be passed for ever.
 
 use std::time::Duration;
 
-use crate::domain::{RequestId, Timestamp};
+use crate::domain::{ReplicaId, RequestId, Timestamp};
 
 use super::admission::{self, Ask};
 use super::request::{Request, State};
@@ -14,52 +19,85 @@ const SKIPS: u32 = 4;
 impl Dispatcher {
     /// Sends from the queue what may run now.
     pub(super) fn pump(&mut self, now: Timestamp, out: &mut Vec<Effect>) {
-        while !self.queue.is_empty() {
-            self.find_open();
-            let Some((id, at)) = self.next_to_run(now) else { break };
+        if self.queue.is_empty() {
+            return;
+        }
+        self.find_open();
+        while let Some((id, at)) = self.next_to_run(now) {
             let Some(mut request) = self.requests.remove(&id) else { break };
-            if let State::Queued(place) = request.state {
-                self.queue.remove(&request.facts, place);
+            let State::Queued(place) = request.state else { break };
+            // Charged while it still waits: a line that is left empty has no place to be
+            // charged from.
+            let sent = self.send(now, &mut request, at);
+            self.queue.remove(&request.facts, place);
+            if let (1, Some(crowd)) = (request.attempts, request.estimated) {
+                self.margin.started(crowd);
             }
-            if let Some(replica) = self.send(now, &mut request, at) {
+            if let Some(replica) = sent {
                 out.push(Effect::Dispatch(id, replica));
                 self.requests.insert(id, request);
+            }
+            if !self.replicas.get(at).is_some_and(|replica| admission::has_slot(replica, 1)) {
+                self.open.retain(|open| *open != at);
             }
         }
     }
 
-    /// The next request to run and the index of its replica. A head that does not fit may be
-    /// passed by a few; then only replicas that it cannot use go to others.
+    /// The next request to run and the index of its replica.
     fn next_to_run(&mut self, now: Timestamp) -> Option<(RequestId, usize)> {
         if self.open.is_empty() {
             return None;
         }
-        let heads: Vec<RequestId> = self.queue.heads(1 + SKIPS as usize).collect();
-        let head = *heads.first()?;
-        let reserved = self.queue.skips(head) >= SKIPS;
-        for id in heads {
-            let head_request = self.requests.get(&head)?;
-            let request = self.requests.get(&id)?;
-            let behind = id != head;
-            let at = routing::pick(
-                &self.replicas,
-                &self.open,
-                &self.ask(now, request),
-                |replica| {
-                    request.may_use(replica.id)
-                        && !(behind && reserved && head_request.may_use(replica.id))
-                },
-                (now, self.mean_foreign),
-                &mut self.rng,
-            );
-            if let Some(at) = at {
-                if behind {
-                    self.queue.skip(head);
-                }
+        let head = self.queue.head()?;
+        if let Some(at) = self.replica_for(now, head, None) {
+            return Some((head, at));
+        }
+        let kept = self.keep_for(head);
+        for id in self.queue.behind_head(SKIPS as usize) {
+            if let Some(at) = self.replica_for(now, id, kept) {
+                let head = self.requests.get_mut(&head)?;
+                head.skipped = head.skipped.saturating_add(1);
                 return Some((id, at));
             }
         }
         None
+    }
+
+    /// The index of the best replica where this request may run now, one `kept` for another
+    /// left aside.
+    fn replica_for(
+        &mut self,
+        now: Timestamp,
+        id: RequestId,
+        kept: Option<ReplicaId>,
+    ) -> Option<usize> {
+        let request = self.requests.get(&id)?;
+        routing::pick(
+            &self.replicas,
+            &self.open,
+            &self.ask(now, request),
+            |replica| request.may_use(replica.id) && kept != Some(replica.id),
+            (now, self.mean_foreign),
+            &mut self.rng,
+        )
+    }
+
+    /// The replica that is kept for a head which was passed often enough: of those that it may
+    /// use, the one with the fewest tokens to work off. The choice stands while it can.
+    fn keep_for(&mut self, head: RequestId) -> Option<ReplicaId> {
+        let request = self.requests.get(&head).filter(|head| head.skipped >= SKIPS)?;
+        let may = |id: ReplicaId| {
+            let at = self.replicas.binary_search_by_key(&id, |replica| replica.id).ok();
+            let replica = at.and_then(|at| self.replicas.get(at));
+            replica.is_some_and(|replica| replica.is_usable() && request.may_use(id))
+        };
+        if let Some((_, kept)) = self.kept.filter(|(id, kept)| *id == head && may(*kept)) {
+            return Some(kept);
+        }
+        let usable = self.replicas.iter().filter(|replica| may(replica.id));
+        let least = usable.min_by_key(|replica| replica.ledger.kv() + replica.ledger.prefill());
+        self.kept = least.map(|replica| (head, replica.id));
+        least.map(|replica| replica.id)
     }
 
     /// Whether a request could run at once.

@@ -3,6 +3,7 @@
 use crate::domain::{Failure, ReplicaId, RequestFacts, Timestamp};
 
 use super::ledger::Hold;
+use super::margin::Crowd;
 use super::queue::Place;
 
 /// Where a request stands.
@@ -27,6 +28,10 @@ pub(super) struct Held {
     pub(super) prompt: u64,
     /// Output tokens that were expected when it was sent, all sequences.
     pub(super) output: u64,
+    /// The part of the prompt that no cache was expected to hold, tokens.
+    pub(super) uncached: u64,
+    /// What its tenant was charged for it.
+    pub(super) charged: u64,
     /// Q at the replica when it was sent, its own prompt included.
     pub(super) prefill_ahead: u64,
     /// Whether the first engine-caused frame has come.
@@ -44,8 +49,10 @@ pub(super) struct Request {
     pub(super) facts: RequestFacts,
     /// Where it stands.
     pub(super) state: State,
-    /// Whether its wait was estimated when it came; before anything has finished it is not.
-    pub(super) estimated: bool,
+    /// How its wait was estimated when it came; it is not before anything has finished.
+    pub(super) estimated: Option<Crowd>,
+    /// How often others went before it while it was the head and did not fit.
+    pub(super) skipped: u32,
     /// Attempts begun.
     pub(super) attempts: u32,
     /// Replicas that it failed at, each once, and how.

@@ -10,7 +10,7 @@ impl Dispatcher {
     /// Everything at one moment.
     pub fn snapshot(&self, now: Timestamp) -> GateSnapshot {
         let limit = self.usable_limit();
-        let wait = if self.queue.is_empty() { None } else { self.wait_of(1) };
+        let wait = if self.queue.is_empty() { None } else { self.wait_at_end() };
         GateSnapshot {
             at: now,
             in_flight: self.replicas.iter().map(|replica| replica.ledger.n()).sum(),
@@ -24,7 +24,7 @@ impl Dispatcher {
                     .map(|since| now.saturating_since(since))
                     .unwrap_or_default(),
                 estimated_wait: seconds(wait.unwrap_or_default()),
-                parts: Vec::new(),
+                parts: self.queue.parts(now),
             },
             replicas: self.replicas.iter().map(replica).collect(),
             completions_per_second: self.rates.completions(limit).unwrap_or_default(),

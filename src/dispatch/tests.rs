@@ -2,7 +2,9 @@
 //! what must hold for any interleaving.
 
 mod cases;
+mod fair;
 mod kit;
 mod overload;
 mod props;
 mod returning;
+mod turns;

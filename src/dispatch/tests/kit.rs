@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::dispatch::request::State;
 use crate::dispatch::{
     ClassPolicy, Dispatcher, Effect, Event, LimitPolicy, Policy, QueuePolicy, ReplicaSpec,
 };
@@ -128,6 +129,12 @@ impl Kit {
 
     pub(super) fn in_flight(&self) -> Vec<u32> {
         self.gate.snapshot(self.now).replicas.iter().map(|replica| replica.in_flight).collect()
+    }
+
+    /// Whether a replica holds it.
+    pub(super) fn runs(&self, id: u64) -> bool {
+        let request = self.gate.requests.get(&RequestId(id));
+        request.is_some_and(|request| matches!(request.state, State::Held(_)))
     }
 
     pub(super) fn waiting(&self) -> u32 {

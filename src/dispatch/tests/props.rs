@@ -6,14 +6,16 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
-use crate::dispatch::{Dispatcher, Effect, Event, ReplicaSpec};
-use crate::domain::{Failure, Health, Outcome, Reason, ReplicaId, RequestId, Timestamp, Usage};
+use crate::dispatch::{ClassPolicy, Dispatcher, Effect, Event, Policy, ReplicaSpec, TenantPolicy};
+use crate::domain::{
+    ClassId, Failure, Health, Outcome, Reason, ReplicaId, RequestId, TenantId, Timestamp, Usage,
+};
 
 use super::kit::{facts, policy, sample};
 
 #[derive(Clone, Debug)]
 enum Step {
-    Arrive { stream: bool, sequences: u32, deadline: Option<u64>, bytes: u64 },
+    Arrive { who: u32, stream: bool, sequences: u32, deadline: Option<u64>, bytes: u64 },
     Cancel(usize),
     First(usize),
     Progress(usize, u32),
@@ -21,7 +23,7 @@ enum Step {
     Fail(usize, usize),
     Finish(usize, bool),
     Replicas(u8),
-    Limits { in_flight: Option<u32>, count: u32, wait: u64, gateways: u32 },
+    Limits { in_flight: Option<u32>, count: u32, wait: u64, gateways: u32, parts: u32 },
     Health(u32, bool),
     Telemetry { replica: u32, running: Option<u32>, asked: u64, kv: Option<u64> },
     Wait(u64),
@@ -30,11 +32,10 @@ enum Step {
 fn step() -> impl Strategy<Value = Step> {
     let which = || any::<usize>();
     prop_oneof![
-        8 => (any::<bool>(), 1_u32..3, prop::option::of(0_u64..2_000), 0_u64..3_000).prop_map(
-            |(stream, sequences, deadline, bytes)| Step::Arrive {
-                stream, sequences, deadline, bytes
-            }
-        ),
+        8 => (0_u32..12, any::<bool>(), 1_u32..3, prop::option::of(0_u64..2_000), 0_u64..3_000)
+            .prop_map(|(who, stream, sequences, deadline, bytes)| Step::Arrive {
+                who, stream, sequences, deadline, bytes
+            }),
         2 => which().prop_map(Step::Cancel),
         3 => which().prop_map(Step::First),
         2 => (which(), 0_u32..4_000).prop_map(|(at, tokens)| Step::Progress(at, tokens)),
@@ -42,8 +43,10 @@ fn step() -> impl Strategy<Value = Step> {
         2 => (which(), which()).prop_map(|(at, how)| Step::Fail(at, how)),
         4 => (which(), any::<bool>()).prop_map(|(at, well)| Step::Finish(at, well)),
         1 => any::<u8>().prop_map(Step::Replicas),
-        1 => (prop::option::of(1_u32..6), 0_u32..8, 0_u64..900, 1_u32..3).prop_map(
-            |(in_flight, count, wait, gateways)| Step::Limits { in_flight, count, wait, gateways }
+        1 => (prop::option::of(1_u32..6), 0_u32..8, 0_u64..900, 1_u32..3, 0_u32..3).prop_map(
+            |(in_flight, count, wait, gateways, parts)| Step::Limits {
+                in_flight, count, wait, gateways, parts
+            }
         ),
         1 => (0_u32..4, any::<bool>()).prop_map(|(id, up)| Step::Health(id, up)),
         1 => (0_u32..4, prop::option::of(0_u32..9), 0_u64..300, prop::option::of(1_u64..4_000))
@@ -72,8 +75,10 @@ impl World {
 
     fn event(&mut self, step: &Step, now: Timestamp) -> Event {
         match *step {
-            Step::Arrive { stream, sequences, deadline, bytes } => {
+            Step::Arrive { who, stream, sequences, deadline, bytes } => {
                 let mut facts = facts(self.next, now);
+                facts.tenant = TenantId(who % 4);
+                facts.class = ClassId(u16::try_from(who / 4).unwrap());
                 self.next += 1;
                 (facts.stream, facts.sequences, facts.body_bytes) = (stream, sequences, bytes);
                 facts.deadline = deadline.map(|millis| now + Duration::from_millis(millis));
@@ -111,8 +116,8 @@ impl World {
                     })
                     .collect(),
             ),
-            Step::Limits { in_flight, count, wait, gateways } => {
-                let mut new = policy(4);
+            Step::Limits { in_flight, count, wait, gateways, parts } => {
+                let mut new = classed(parts);
                 new.limit.in_flight = in_flight;
                 new.queue.count = count;
                 new.queue.wait = Duration::from_millis(wait);
@@ -160,8 +165,20 @@ impl World {
     }
 }
 
+/// Three classes, the last of them critical, and a few tenants of other weights.
+fn classed(parts: u32) -> Policy {
+    let mut policy = policy(4);
+    let slo = policy.classes[0].slo;
+    let share = 1.0 + f64::from(parts);
+    policy.classes = (0..3).map(|id| ClassPolicy::plain(ClassId(id), slo)).collect();
+    policy.classes[1].share = share;
+    policy.classes[2].critical = parts < 2;
+    policy.tenants = (1..3).map(|id| TenantPolicy { id: TenantId(id), weight: share }).collect();
+    policy
+}
+
 fn run(steps: &[Step], seed: u64) -> Vec<Effect> {
-    let mut gate = Dispatcher::new(Arc::new(policy(4)), seed);
+    let mut gate = Dispatcher::new(Arc::new(classed(0)), seed);
     let (mut world, mut all, mut out) = (World::default(), Vec::new(), Vec::new());
     let mut now = Timestamp::ZERO + Duration::from_secs(10);
     let listed = (0..3).map(|id| ReplicaSpec { id: ReplicaId(id), in_flight: None }).collect();
@@ -189,6 +206,8 @@ fn run(steps: &[Step], seed: u64) -> Vec<Effect> {
         }
         let queued = world.alive.values().filter(|(held, _)| held.is_none()).count();
         assert_eq!(after.queue.waiting as usize, queued);
+        let parts: u32 = after.queue.parts.iter().map(|part| part.waiting).sum();
+        assert_eq!(after.queue.waiting, parts);
         if arrival && !out.iter().any(|e| matches!(e, Effect::Reject(..) | Effect::Dispatch(..))) {
             assert!(gate.queue.len() - gate.queue.retries() <= gate.policy.queue.count as usize);
             assert!(gate.queue.bytes() <= gate.policy.queue.bytes);
@@ -222,6 +241,7 @@ fn finish(gate: &mut Dispatcher, world: &mut World, now: Timestamp, all: &mut Ve
         assert_eq!((replica.prefill_tokens, replica.kv_tokens), (0, 0));
     }
     assert!(gate.requests.is_empty() && gate.prefill_clock.is_empty());
+    assert!(gate.queue.is_settled(), "somebody is still charged for what runs no more");
 }
 
 proptest! {
@@ -239,5 +259,33 @@ proptest! {
         steps in prop::collection::vec(step(), 1..120), seed in any::<u64>(),
     ) {
         prop_assert_eq!(run(&steps, seed), run(&steps, seed));
+    }
+
+    /// While every request fits wherever there is a slot, no slot is free while somebody waits.
+    #[test]
+    fn nothing_is_idle_while_somebody_waits(
+        steps in prop::collection::vec((0_u32..12, any::<bool>(), any::<usize>()), 1..200),
+        seed in any::<u64>(),
+    ) {
+        let mut gate = Dispatcher::new(Arc::new(classed(1)), seed);
+        let (mut world, mut out) = (World::default(), Vec::new());
+        let mut now = Timestamp::ZERO;
+        let listed = (0..3).map(|id| ReplicaSpec { id: ReplicaId(id), in_flight: None }).collect();
+        gate.handle(now, Event::Replicas(listed), &mut out);
+        for (who, comes, at) in steps {
+            now = now + Duration::from_millis(5);
+            gate.handle(now, Event::Tick, &mut out);
+            out.drain(..).for_each(|effect| world.apply(&effect));
+            let step = if comes {
+                Step::Arrive { who, stream: true, sequences: 1, deadline: None, bytes: 10 }
+            } else {
+                Step::Finish(at, true)
+            };
+            let event = world.event(&step, now);
+            gate.handle(now, event, &mut out);
+            out.drain(..).for_each(|effect| world.apply(&effect));
+            let seen = gate.snapshot(now);
+            prop_assert!(seen.queue.waiting == 0 || seen.in_flight == 12, "{:?}", seen.queue);
+        }
     }
 }
