@@ -230,15 +230,16 @@ fn connection_limits(config: &Config) -> ConnectionLimits {
 
 /// Tells telemetry what may be a label now, and which configuration that is.
 fn take(telemetry: &Telemetry, running: &Running) {
-    let labels: Vec<_> = running.config.pools.iter().map(|pool| labels(pool)).collect();
+    let classes = running.config.classes.names();
+    let labels: Vec<_> = running.config.pools.iter().map(|pool| labels(pool, classes)).collect();
     telemetry.configure(&labels);
     telemetry.config_taken(running.generation, &running.hash, running.since);
 }
 
-fn labels(pool: &PoolConfig) -> PoolLabels {
+fn labels(pool: &PoolConfig, classes: &[Arc<str>]) -> PoolLabels {
     PoolLabels {
         model: Arc::clone(&pool.model),
-        classes: Vec::new(),
+        classes: classes.to_vec(),
         replicas: pool.replicas.iter().map(|address| Arc::clone(address.authority())).collect(),
     }
 }

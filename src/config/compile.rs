@@ -1,6 +1,6 @@
 //! From what was written to what is run by: defaults, ranges, and what must fit together.
 //!
-//! Every default of the program stands here, in `server`, `pool` and `tenant`, and
+//! Every default of the program stands here, in `server`, `pool`, `class` and `tenant`, and
 //! nowhere else.
 
 use std::sync::Arc;
@@ -10,7 +10,8 @@ use super::checks::{Compiler, secs};
 use super::file::{ConfigFile, DrainFile, LogFile, TimeoutsFile};
 use super::model::{Config, DrainConfig, LogConfig, LogFormat, TimeoutConfig};
 use super::read::read;
-use super::{ConfigErrors, Sources, pool, tenant};
+use super::{ConfigErrors, Sources, class, pool, tenant};
+use crate::domain::Endpoint;
 
 /// vLLM closes an idle connection after 5 s (uvicorn's keep-alive); ours must be gone before.
 const ENGINE_IDLE: Duration = Duration::from_secs(5);
@@ -24,13 +25,16 @@ pub fn load(sources: &Sources) -> Result<Config, ConfigErrors> {
     let drain = drain(&file.drain);
     let log = compiler.log(&file.log);
     let tenants = Arc::new(tenant::compile(&mut compiler, &file.tenants, &file.pools));
-    let pools = pool::compile(&mut compiler, &file.pools, &tenants);
+    let endpoints = server.as_ref().map_or(&Endpoint::ALL[..], |server| &server.endpoints);
+    let known = class::Known { endpoints, tenants: &tenants };
+    let classes = class::compile(&mut compiler, &file.classes, &known);
+    let pools = pool::compile(&mut compiler, &file.pools, &classes, &tenants);
     let Compiler { faults, others, warnings, .. } = compiler;
     let mut errors = faults.into_errors();
     errors.extend(others);
     match server {
         Some(server) if errors.is_empty() => {
-            Ok(Config { server, timeouts, drain, log, pools, tenants, warnings })
+            Ok(Config { server, timeouts, drain, log, classes, pools, tenants, warnings })
         }
         _ => Err(ConfigErrors(errors)),
     }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 
 use super::model::{Config, ServerConfig, ServerLimits};
 use super::settings::{Applies, Setting, pool_path, settings, tenant_path};
@@ -71,7 +72,8 @@ pub fn diff(old: &Config, new: &Config) -> Vec<Change> {
     changes
 }
 
-/// The new configuration with every key that needs a restart as it is running now.
+/// The new configuration with what a running process cannot change as it is running now: every
+/// key that needs a restart, and the ids of classes, which running requests bear.
 ///
 /// # Errors
 /// Where the two together would be what neither is: served to strangers on an address that only
@@ -97,7 +99,13 @@ pub fn hold_fixed(running: &Config, new: Config) -> Result<Config, ConfigErrors>
     };
     let server =
         ServerConfig { listen, admin, allow_anonymous, tls, admin_token, limits, ..new.server };
-    let held = Config { server, log: running.log.clone(), ..new };
+    let classes = new.classes.keep_ids(&running.classes);
+    let mut pools = new.pools;
+    for pool in &mut pools {
+        let pool = Arc::make_mut(pool);
+        Arc::make_mut(&mut pool.policy).classes = classes.policies(pool.slo);
+    }
+    let held = Config { server, log: running.log.clone(), classes, pools, ..new };
     if held.server.open_to_strangers(!held.tenants.is_empty()) {
         return Err(ConfigErrors(vec![ConfigError {
             file: "the running configuration".to_owned(),
@@ -182,6 +190,9 @@ fn effect(path: &str, old: Option<&str>, new: Option<&str>) -> &'static str {
         };
     }
     match path.split('.').next() {
+        _ if path.starts_with("classes") => {
+            "for requests that come from now on; what waits or runs keeps its class"
+        }
         Some("timeouts") => "for requests that come from now on",
         Some("drain") => "for the next shutdown",
         _ => "from now on; nothing running is cut",

@@ -2,6 +2,8 @@
 //!
 //! What is missing or wrong together is `compile`'s business, so that it is all said at once.
 
+use std::collections::BTreeMap;
+
 use serde::Deserialize;
 
 use super::units::{Size, Span};
@@ -14,6 +16,7 @@ pub struct ConfigFile {
     pub(super) timeouts: TimeoutsFile,
     pub(super) drain: DrainFile,
     pub(super) log: LogFile,
+    pub(super) classes: Vec<ClassFile>,
     pub(super) pools: Vec<PoolFile>,
     pub(super) tenants: Vec<TenantFile>,
 }
@@ -151,6 +154,42 @@ pub(super) struct TenantFile {
     pub(super) routes: Option<Vec<String>>,
     pub(super) expires: Option<String>,
     pub(super) blocked: Option<bool>,
+}
+
+#[derive(Clone, PartialEq, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct ClassFile {
+    pub(super) name: Option<String>,
+    pub(super) share: Option<f64>,
+    pub(super) critical: Option<bool>,
+    pub(super) slo: SloFile,
+    #[serde(rename = "match")]
+    pub(super) recognise: Option<MatchFile>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct MatchFile {
+    /// Any header, by its name; each must have the value.
+    pub(super) headers: BTreeMap<String, String>,
+    pub(super) tenants: Option<Vec<String>>,
+    pub(super) endpoints: Option<Vec<String>>,
+    pub(super) prompt_tokens: Option<TokensFile>,
+    pub(super) prompt_bytes: Option<SizesFile>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct TokensFile {
+    pub(super) min: Option<i64>,
+    pub(super) max: Option<i64>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct SizesFile {
+    pub(super) min: Option<Size>,
+    pub(super) max: Option<Size>,
 }
 
 /// A limits file, as `weir sweep` writes it: what it found, and how that came to be.

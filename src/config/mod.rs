@@ -6,11 +6,12 @@
 //! have been allowed. [`diff()`] says what a reload would change and whether it can, running.
 //!
 //! This room opens no file and reads no environment: [`references`] says what a text points at,
-//! `reload` fetches that, and [`Sources`] carries it in. Every default stands in `compile`, `server`, `pool` or
-//! `tenant`.
+//! `reload` fetches that, and [`Sources`] carries it in. Every default stands in `compile`,
+//! `server`, `pool`, `class` or `tenant`.
 
 mod address;
 mod checks;
+mod class;
 mod compile;
 mod diff;
 mod error;
@@ -26,6 +27,7 @@ mod tenant;
 mod units;
 
 pub use address::{ReplicaAddress, Scheme};
+pub use class::{Asked, ClassConfig, ClassRule, Classes, DEFAULT_CLASS};
 pub use compile::load;
 pub use diff::{Change, diff, hold_fixed};
 pub use error::{ConfigError, ConfigErrors};

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::dispatch::Policy;
-use crate::domain::{Endpoint, Slo};
+use crate::domain::{ClassId, Endpoint, Slo};
 use crate::tenants::Directory;
 
-use super::{ReplicaAddress, Secret};
+use super::{Classes, ReplicaAddress, Secret};
 
 /// A whole checked configuration.
 #[derive(Clone, PartialEq, Debug)]
@@ -22,6 +22,8 @@ pub struct Config {
     pub drain: DrainConfig,
     /// Logs.
     pub log: LogConfig,
+    /// Kinds of workload, of all pools alike.
+    pub classes: Classes,
     /// Pools in the order of the file, at least one; model names and aliases are unique.
     pub pools: Vec<Arc<PoolConfig>>,
     /// Holders of keys; with none, anyone is served.
@@ -182,6 +184,13 @@ pub struct PoolConfig {
     pub probe: ProbeConfig,
     /// Where the limits come from.
     pub limits_from: LimitSource,
+}
+
+impl PoolConfig {
+    /// The targets of a class in this pool.
+    pub fn slo_of(&self, class: ClassId) -> Slo {
+        self.policy.classes.get(usize::from(class.0)).map_or(self.slo, |class| class.slo)
+    }
 }
 
 /// Reading the replicas' metrics.

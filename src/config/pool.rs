@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::dispatch::{ClassPolicy, LimitPolicy, Policy, QueuePolicy, TenantPolicy};
-use crate::domain::{ClassId, Slo};
+use crate::domain::Slo;
 use crate::tenants::Directory;
 
 use super::checks::{Compiler, secs};
 use super::file::{LimitsFile, PoolFile, PoolLimitsFile, ProvenanceFile, SloFile};
 use super::model::{LimitSource, PoolConfig, ProbeConfig, Provenance, ScrapeConfig};
 use super::read::read;
-use super::{ReplicaAddress, Scheme};
+use super::{Classes, ReplicaAddress, Scheme};
 
 /// The queue's wait as a share of the tightest TTFT target: most of the target must be left for
 /// the engine's own queue and prefill.
@@ -32,6 +32,7 @@ const MOST: u32 = 1_000_000;
 pub(super) fn compile(
     into: &mut Compiler<'_>,
     files: &[PoolFile],
+    classes: &Classes,
     tenants: &Directory,
 ) -> Vec<Arc<PoolConfig>> {
     if files.is_empty() {
@@ -42,7 +43,7 @@ pub(super) fn compile(
     let mut pools = Vec::new();
     for (index, (file, replicas)) in files.iter().zip(addresses).enumerate() {
         let at = format!("pools[{index}]");
-        pools.extend(pool(into, file, &at, replicas, tenants).map(Arc::new));
+        pools.extend(pool(into, file, &at, replicas, (classes, tenants)).map(Arc::new));
     }
     pools
 }
@@ -111,7 +112,7 @@ fn pool(
     file: &PoolFile,
     at: &str,
     replicas: Vec<ReplicaAddress>,
-    tenants: &Directory,
+    (classes, tenants): (&Classes, &Directory),
 ) -> Option<PoolConfig> {
     let model = into.required(&format!("{at}.model"), file.model.as_deref());
     let aliases = file.aliases.iter().enumerate();
@@ -144,7 +145,9 @@ fn pool(
         let message = "was measured for other targets than slo";
         into.warn(&format!("{at}.limits_file"), message);
     }
-    let policy = Policy { tenants: shares(tenants), ..policy(into, file, at, slo, limits, scrape) };
+    let classes = classes.policies(slo);
+    let policy =
+        Policy { tenants: shares(tenants), ..policy(into, file, at, classes, limits, scrape) };
     Some(PoolConfig {
         model: model?,
         aliases,
@@ -158,7 +161,8 @@ fn pool(
     })
 }
 
-fn slo(into: &mut Compiler<'_>, at: &str, file: SloFile) -> Slo {
+/// Targets; none has a default.
+pub(super) fn slo(into: &mut Compiler<'_>, at: &str, file: SloFile) -> Slo {
     let mut target = |key: &str, written: Option<super::units::Span>| {
         written.map(|_| into.span(&format!("{at}.{key}"), written, secs(1)))
     };
@@ -174,7 +178,7 @@ fn policy(
     into: &mut Compiler<'_>,
     file: &PoolFile,
     at: &str,
-    slo: Slo,
+    classes: Vec<ClassPolicy>,
     limits: Limits,
     scrape: ScrapeConfig,
 ) -> Policy {
@@ -190,9 +194,11 @@ fn policy(
         let message = format!("{budget} is out of range");
         into.faults.add(&format!("{at}.retry.budget"), message, Some("0.0 to 1.0"));
     }
-    let wait = limits.wait.unwrap_or_else(|| slo.ttft.map_or(WAIT_UNTARGETED, wait_for));
-    if slo.ttft.is_some_and(|ttft| wait >= ttft) {
-        let message = "is not shorter than slo.ttft: what waits that long has missed it already";
+    let tightest = classes.iter().filter_map(|class| class.slo.ttft).min();
+    let wait = limits.wait.unwrap_or_else(|| tightest.map_or(WAIT_UNTARGETED, wait_for));
+    if tightest.is_some_and(|ttft| wait >= ttft) {
+        let message =
+            "is not shorter than the tightest slo.ttft: what waits that long has missed it already";
         into.warn(&format!("{at}.limits.queue_wait"), message);
     }
     Policy {
@@ -206,7 +212,7 @@ fn policy(
             count: limits.count.unwrap_or(COUNT),
             bytes: limits.bytes.unwrap_or(BYTES),
         },
-        classes: vec![ClassPolicy::plain(ClassId(0), slo)],
+        classes,
         tenants: Vec::new(),
         shadow: false,
         stale_after,

@@ -47,6 +47,12 @@ impl Faults {
         }
     }
 
+    /// Whether something is wrong with this key or within it.
+    pub(super) fn has(&self, path: &str) -> bool {
+        let within = |rest: &str| rest.is_empty() || rest.starts_with(['.', '[']);
+        self.found.iter().any(|error| error.path.strip_prefix(path).is_some_and(within))
+    }
+
     /// The line of a key, or of the nearest table around it.
     fn line(&self, path: &str) -> Option<usize> {
         let mut path = path;
@@ -150,9 +156,20 @@ fn split(message: &str) -> (String, Option<String>) {
 
 /// serde takes a list for a table, as the values of its keys in order; TOML does not.
 fn refuse_lists(table: &mut DeTable<'_>, path: &str, faults: &mut Faults) {
-    const TABLES: [&str; 2] = ["pools", "tenants"];
-    const LISTS: [&str; 8] =
-        ["pools", "replicas", "aliases", "endpoints", "tenants", "keys", "models", "routes"];
+    const TABLES: [&str; 3] = ["pools", "classes", "tenants"];
+    const LISTS: [&str; 9] = [
+        "pools",
+        "classes",
+        "tenants",
+        "replicas",
+        "aliases",
+        "endpoints",
+        "keys",
+        "models",
+        "routes",
+    ];
+    // A class lists tenants by name.
+    let tables = |key: &str| path.is_empty() && TABLES.contains(&key);
     let keys: Vec<_> = table.keys().map(|key| key.get_ref().to_string()).collect();
     for key in keys {
         let path = join(path, &key);
@@ -167,7 +184,7 @@ fn refuse_lists(table: &mut DeTable<'_>, path: &str, faults: &mut Faults) {
                     match element.get_mut() {
                         DeValue::Table(table) => refuse_lists(table, &path, faults),
                         list @ DeValue::Array(_) => {
-                            let (allowed, harmless) = if TABLES.contains(&key.as_str()) {
+                            let (allowed, harmless) = if tables(&key) {
                                 ("a table", DeValue::Table(DeTable::new()))
                             } else {
                                 ("a string", DeValue::String("".into()))
@@ -201,7 +218,8 @@ fn path_text(path: &Path) -> String {
     text
 }
 
-fn join(path: &str, key: &str) -> String {
+/// A key path, one key longer.
+pub(super) fn join(path: &str, key: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     let key =
         if !key.is_empty() && key.chars().all(plain) { key.to_owned() } else { format!("{key:?}") };

@@ -11,7 +11,9 @@ use crate::domain::Slo;
 use crate::tenants::{Rights, Tenant};
 
 use super::units::show_size;
-use super::{Config, LimitSource, PoolConfig, Secret, ServerConfig};
+use super::{
+    ClassConfig, ClassRule, Classes, Config, LimitSource, PoolConfig, Secret, ServerConfig,
+};
 
 /// Whether a reload can change a key.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -47,7 +49,7 @@ pub struct Setting {
 
 /// Everything that a configuration says, in the order of `config/example.toml`.
 pub fn settings(config: &Config) -> Vec<Setting> {
-    let Config { server, timeouts, drain, log, pools, tenants, warnings: _ } = config;
+    let Config { server, timeouts, drain, log, classes, pools, tenants, warnings: _ } = config;
     let mut list = List::default();
     list.server(server);
     list.span("timeouts.connect", timeouts.connect);
@@ -62,6 +64,7 @@ pub fn settings(config: &Config) -> Vec<Setting> {
     list.fixed("log.filter", &format!("{:?}", log.filter));
     list.fixed("log.format", &format!("{:?}", log.format.as_str()));
     list.fixed("log.access", &log.access);
+    list.classes(classes);
     for pool in pools {
         list.pool(pool);
     }
@@ -130,6 +133,47 @@ impl List {
         self.span("server.limits.body_timeout", limits.body_timeout);
         self.live("server.limits.min_body_rate", &bytes(limits.min_body_rate));
         self.fixed("server.limits.idle_timeout", &show_span(limits.idle_timeout));
+    }
+
+    /// The ids are the process's own business and no part of what the file says.
+    fn classes(&mut self, classes: &Classes) {
+        let order: Vec<_> = classes.all().iter().skip(1).map(|class| &*class.name).collect();
+        self.live("classes (in order)", &format!("{order:?}"));
+        for ClassConfig { id: _, name, slo, share, critical, rule } in classes.all() {
+            let at = format!("classes[{name:?}]");
+            self.live(&format!("{at}.share"), share);
+            self.live(&format!("{at}.critical"), critical);
+            self.slo(&at, slo);
+            if let Some(rule) = rule {
+                self.rule(&format!("{at}.match"), rule);
+            }
+        }
+    }
+
+    fn rule(&mut self, at: &str, rule: &ClassRule) {
+        let ClassRule { headers, tenants, endpoints, prompt_tokens, prompt_bytes } = rule;
+        for (name, value) in headers {
+            self.live(&format!("{at}.headers.{name}"), &format!("{value:?}"));
+        }
+        if let Some(tenants) = tenants {
+            let names: Vec<_> = tenants.iter().map(|(_, name)| &**name).collect();
+            self.live(&format!("{at}.tenants"), &format!("{names:?}"));
+        }
+        if let Some(endpoints) = endpoints {
+            let names: Vec<_> = endpoints.iter().map(|endpoint| endpoint.as_str()).collect();
+            self.live(&format!("{at}.endpoints"), &format!("{names:?}"));
+        }
+        for (key, range, show) in [
+            ("prompt_tokens", prompt_tokens, (|tokens| tokens.to_string()) as fn(u64) -> String),
+            ("prompt_bytes", prompt_bytes, bytes),
+        ] {
+            if *range.start() > 0 {
+                self.live(&format!("{at}.{key}.min"), &show(*range.start()));
+            }
+            if *range.end() < u64::MAX {
+                self.live(&format!("{at}.{key}.max"), &show(*range.end()));
+            }
+        }
     }
 
     fn pool(&mut self, pool: &PoolConfig) {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::*;
+use crate::domain::{ClassId, Slo};
 
 const SMALLEST: &str = r#"
 [server]
@@ -124,6 +125,22 @@ filter = "debug"
 format = "json"
 access = false
 
+[[classes]]
+name = "default"
+share = 2
+slo = { e2e = "9s" }
+
+[[classes]]
+name = "agent"
+share = 0.5
+critical = true
+slo = { ttft = "300ms" }
+[classes.match]
+headers = { X-Kind = "agent" }
+endpoints = ["completions"]
+prompt_tokens = { min = 200, max = 600 }
+prompt_bytes = { min = "1KiB", max = "2KiB" }
+
 [[pools]]
 model = "tiny"
 aliases = ["small"]
@@ -161,6 +178,65 @@ fn every_setting_that_differs_is_in_the_difference() {
         lowered.to_string(),
         r#"~ pools["tiny"].limits.in_flight: 96 -> 48 (live: cuts no stream; nothing new starts until enough have ended)"#
     );
+}
+
+#[test]
+fn a_classs_own_targets_come_before_the_pools() {
+    let config = other("sk-1");
+    let pool = &config.pools[0];
+    let target =
+        |class: u16, pick: fn(&Slo) -> Option<Duration>| pick(&pool.slo_of(ClassId(class)));
+    assert_eq!(target(0, |slo| slo.ttft), Some(Duration::from_secs(2)));
+    assert_eq!(target(0, |slo| slo.e2e), Some(Duration::from_secs(9)));
+    assert_eq!(target(1, |slo| slo.ttft), Some(Duration::from_millis(300)));
+    assert_eq!(target(1, |slo| slo.e2e), Some(Duration::from_secs(20)));
+    let policies = &pool.policy.classes;
+    let said: Vec<_> = policies.iter().map(|class| (class.share, class.critical)).collect();
+    assert_eq!(said, [(2.0, false), (0.5, true)]);
+}
+
+#[test]
+fn the_queue_waits_by_the_tightest_class() {
+    let text = format!(
+        "{}\n[[classes]]\nname = \"voice\"\nslo = {{ ttft = \"250ms\" }}\n\
+         match = {{ headers = {{ x-kind = \"voice\" }} }}\n",
+        SMALLEST.replace("queue_wait = \"400ms\"", "")
+    );
+    let config = load(&Sources::only("weir.toml", &text)).unwrap();
+    assert_eq!(config.pools[0].policy.queue.wait, Duration::from_millis(100));
+}
+
+#[test]
+fn a_reload_leaves_every_class_its_id() {
+    let class = |name: &str| {
+        format!(
+            "[[classes]]\nname = \"{name}\"\nmatch = {{ headers = {{ x-kind = \"{name}\" }} }}\n"
+        )
+    };
+    let of = |names: &[&str]| {
+        let text = names.iter().map(|name| class(name)).collect::<Vec<_>>().concat() + SMALLEST;
+        load(&Sources::only("weir.toml", &text)).unwrap()
+    };
+    let running = of(&["chat", "batch"]);
+    let held = hold_fixed(&running, of(&["agent", "batch"])).unwrap();
+    let headers = http::HeaderMap::from_iter([(
+        http::HeaderName::from_static("x-kind"),
+        http::HeaderValue::from_static("batch"),
+    )]);
+    let asked = Asked {
+        headers: &headers,
+        tenant: crate::domain::TenantId::default(),
+        endpoint: crate::domain::Endpoint::Completions,
+        prompt_bytes: 1,
+        prompt_tokens: None,
+    };
+    assert_eq!(running.classes.recognise(&asked), held.classes.recognise(&asked));
+    let ids: Vec<_> = held.pools[0].policy.classes.iter().map(|class| class.id.0).collect();
+    assert_eq!(ids, [0, 1, 2, 3], "the id of a class that is gone stays taken");
+    let changes: Vec<_> = diff(&running, &held).into_iter().map(|change| change.path).collect();
+    assert!(changes.contains(&"classes (in order)".to_owned()), "{changes:?}");
+    let back = hold_fixed(&held, of(&["chat", "batch"])).unwrap();
+    assert_eq!(diff(&running, &back), Vec::new());
 }
 
 #[test]
@@ -250,6 +326,19 @@ fn the_examples_tenant_differs_from_the_default_in_every_key() {
 }
 
 #[test]
+fn the_examples_class_is_recognised_by_everything_that_there_is() {
+    let tenant = "[[tenants]]\nname = \"nightly\"\n";
+    let text = format!("{}\n{tenant}{SMALLEST}", block("[[classes]]"));
+    let config = load(&Sources::only("weir.toml", &text)).unwrap();
+    let class = &config.classes.all()[1];
+    let ClassRule { headers, tenants, endpoints, prompt_tokens, prompt_bytes } =
+        class.rule.clone().unwrap();
+    assert_eq!((headers.len(), tenants.unwrap().len(), endpoints.unwrap().len()), (1, 1, 2));
+    assert_eq!((prompt_tokens, prompt_bytes), (1_000..=100_000, 4 << 10..=1 << 20));
+    assert!(class.share < 1.0 && class.slo.ttft.is_some());
+}
+
+#[test]
 fn the_example_shows_every_key() {
     for table in [
         "",
@@ -259,6 +348,10 @@ fn the_example_shows_every_key() {
         "timeouts",
         "drain",
         "log",
+        "classes",
+        "classes.match",
+        "classes.match.prompt_tokens",
+        "classes.match.prompt_bytes",
         "pools",
         "pools.slo",
         "pools.limits",
@@ -269,9 +362,10 @@ fn the_example_shows_every_key() {
     ] {
         // serde itself says which keys there are.
         let text = match table {
-            "pools" | "tenants" => format!("[[{table}]]\nnone = 1"),
+            "pools" | "tenants" | "classes" => format!("[[{table}]]\nnone = 1"),
             "" => "none = 1".to_owned(),
             inner if inner.starts_with("pools.") => format!("[[pools]]\n[{inner}]\nnone = 1"),
+            inner if inner.starts_with("classes.") => format!("[[classes]]\n[{inner}]\nnone = 1"),
             other => format!("[{other}]\nnone = 1"),
         };
         let errors = load(&Sources::only("", &text)).unwrap_err();
@@ -346,7 +440,10 @@ mod anything {
             Ok(config) => {
                 prop_assert!(!config.pools.is_empty());
                 prop_assert!(diff(&config, &config).is_empty());
+                let ids = config.classes.names().len();
                 for pool in &config.pools {
+                    prop_assert!(pool.policy.classes.len() == ids);
+                    prop_assert!(pool.policy.classes.iter().all(|class| class.share > 0.0));
                     prop_assert!(!pool.replicas.is_empty() && !pool.model.is_empty());
                     prop_assert!(pool.policy.limit.in_flight != Some(0));
                     prop_assert!(!pool.policy.queue.wait.is_zero());

@@ -65,18 +65,15 @@ impl Dispatcher {
         out: &mut Vec<Effect>,
     ) -> Option<Cause> {
         if self.draining {
-            return Some(Cause { reason: Reason::Draining, limit: 0.0, reading: 0.0 });
+            return Some(Cause::new(Reason::Draining, 0.0, 0.0));
         }
         if !self.replicas.iter().any(super::replica::Replica::is_usable) {
             return Some(self.no_replicas());
         }
         let received = request.facts.received;
         let deadline = self.deadline(request);
-        let late = |reading| Cause {
-            reason: Reason::Deadline,
-            limit: deadline.unwrap_or(received).saturating_since(received).as_secs_f64(),
-            reading,
-        };
+        let allowed = deadline.unwrap_or(received).saturating_since(received).as_secs_f64();
+        let late = |reading| Cause::new(Reason::Deadline, allowed, reading);
         let waited = now.saturating_since(received).as_secs_f64();
         if deadline.is_some_and(|at| at <= now) {
             return Some(late(waited));
@@ -89,7 +86,7 @@ impl Dispatcher {
         if longest.is_zero() || wait.late > longest.as_secs_f64() {
             self.margin.refused(request.estimated.unwrap_or(Crowd::Pressing));
             let (limit, reading) = (longest.as_secs_f64(), wait.late);
-            return Some(Cause { reason: Reason::QueueWait, limit, reading });
+            return Some(Cause::new(Reason::QueueWait, limit, reading));
         }
         if deadline.is_some_and(|at| at < now + seconds(wait.mean)) {
             return Some(late(waited + wait.mean));

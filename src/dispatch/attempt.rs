@@ -224,11 +224,8 @@ impl Dispatcher {
             self.enqueue(now, request);
             return;
         }
-        let cause = Cause {
-            reason: retry::reason(&request, failure),
-            limit: f64::from(self.policy.attempts),
-            reading: f64::from(request.attempts),
-        };
+        let (most, made) = (f64::from(self.policy.attempts), f64::from(request.attempts));
+        let cause = Cause::new(retry::reason(&request, failure), most, made);
         let rejection = self.reject(now, &request, cause);
         out.push(Effect::Reject(id, rejection));
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rand::RngExt;
 
-use crate::domain::{Reason, Rejection, ShedNote, ShouldRetry, Timestamp};
+use crate::domain::{Reason, Rejection, ShedNote, ShouldRetry, Timestamp, Unit};
 
 use super::Dispatcher;
 use super::num::{real, size};
@@ -19,14 +19,23 @@ const NO_REPLICAS: f64 = 5.0;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cause {
     pub(super) reason: Reason,
+    /// `None` where no limit stands behind it.
+    pub(super) unit: Option<Unit>,
     pub(super) limit: f64,
     pub(super) reading: f64,
+}
+
+impl Cause {
+    /// In the unit that the reason has as a rule.
+    pub(super) const fn new(reason: Reason, limit: f64, reading: f64) -> Self {
+        Self { reason, unit: Unit::of(reason), limit, reading }
+    }
 }
 
 impl Dispatcher {
     pub(super) fn no_replicas(&self) -> Cause {
         let listed = self.replicas.iter().filter(|replica| replica.listed).count();
-        Cause { reason: Reason::NoReplicas, limit: size(listed), reading: 0.0 }
+        Cause::new(Reason::NoReplicas, size(listed), 0.0)
     }
 
     /// Makes the refusal of a request, promises it a slot, and notes it.
@@ -49,6 +58,7 @@ impl Dispatcher {
             reason: cause.reason,
             retry_after,
             should_retry: if hopeless { ShouldRetry::No } else { ShouldRetry::Unsaid },
+            unit: cause.unit,
             limit: cause.limit,
             reading: cause.reading,
             age: self.age_of(now, cause.reason),
@@ -59,8 +69,10 @@ impl Dispatcher {
         self.sheds.push_back(ShedNote {
             at: now,
             reason: rejection.reason,
+            unit: rejection.unit,
             limit: rejection.limit,
             reading: rejection.reading,
+            age: rejection.age,
             retry_after: rejection.retry_after,
             class: request.facts.class,
             tenant: request.facts.tenant,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::domain::{Reason, RequestId, Timestamp};
+use crate::domain::{Reason, RequestId, Timestamp, Unit};
 
 use super::charge::expected;
 use super::num::{real, seconds, size};
@@ -76,9 +76,12 @@ impl Dispatcher {
         let waiting = self.queue.len() - self.queue.retries();
         let bytes = self.queue.bytes().saturating_add(request.facts.body_bytes);
         let cause = if waiting >= most {
-            Cause { reason: Reason::QueueFull, limit: size(most), reading: size(waiting) }
+            Cause::new(Reason::QueueFull, size(most), size(waiting))
         } else if bytes > bounds.bytes {
-            Cause { reason: Reason::QueueFull, limit: real(bounds.bytes), reading: real(bytes) }
+            Cause {
+                unit: Some(Unit::Bytes),
+                ..Cause::new(Reason::QueueFull, real(bounds.bytes), real(bytes))
+            }
         } else {
             return None;
         };
@@ -130,19 +133,19 @@ impl Dispatcher {
         }
         let received = request.facts.received;
         let cause = match self.deadline(request) {
-            Some(deadline) if deadline <= place.until => Cause {
-                reason: Reason::Deadline,
-                limit: deadline.saturating_since(received).as_secs_f64(),
-                reading: place.since.saturating_since(received).as_secs_f64() + waited,
-            },
+            Some(deadline) if deadline <= place.until => Cause::new(
+                Reason::Deadline,
+                deadline.saturating_since(received).as_secs_f64(),
+                place.since.saturating_since(received).as_secs_f64() + waited,
+            ),
             _ if !self.replicas.iter().any(super::replica::Replica::is_usable) => {
                 self.no_replicas()
             }
-            _ => Cause {
-                reason: Reason::QueueWait,
-                limit: place.until.saturating_since(place.since).as_secs_f64(),
-                reading: waited,
-            },
+            _ => Cause::new(
+                Reason::QueueWait,
+                place.until.saturating_since(place.since).as_secs_f64(),
+                waited,
+            ),
         };
         let rejection = self.reject(now, request, cause);
         out.push(Effect::Evict(request.facts.id, rejection));

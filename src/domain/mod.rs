@@ -19,7 +19,7 @@ mod span;
 mod time;
 
 pub use bounds::{E2E_BOUNDS, ITL_BOUNDS, QUEUE_BOUNDS, TTFT_BOUNDS};
-pub use decision::{Rejection, ShouldRetry};
+pub use decision::{Rejection, ShouldRetry, Told, Unit};
 pub use endpoint::{Dialect, Endpoint};
 pub use facts::{RequestFacts, Slo};
 pub use failure::Failure;
@@ -29,7 +29,7 @@ pub use reason::Reason;
 pub use record::{Gaps, RequestRecord, Usage};
 pub use sample::{Health, Sample};
 pub use snapshot::{
-    GateSnapshot, PoolSnapshot, QueuePart, QueueSnapshot, ReplicaSnapshot, ShedNote,
+    GateSnapshot, Parties, PoolSnapshot, QueuePart, QueueSnapshot, ReplicaSnapshot, ShedNote,
 };
 pub use span::Span;
 pub use time::{Timestamp, UnixTime};

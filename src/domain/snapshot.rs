@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{ClassId, Health, Reason, ReplicaId, Sample, TenantId, Timestamp};
+use super::{ClassId, Health, Reason, ReplicaId, Sample, TenantId, Timestamp, Unit};
 
 /// One pool's gate at one moment.
 #[derive(Clone, PartialEq, Debug, Default)]
@@ -88,10 +88,14 @@ pub struct ShedNote {
     pub at: Timestamp,
     /// Why.
     pub reason: Reason,
-    /// The limit met, in the reason's unit.
+    /// What limit and reading are counted in; `None` where there are none.
+    pub unit: Option<Unit>,
+    /// The limit met.
     pub limit: f64,
     /// What stood against it.
     pub reading: f64,
+    /// Age of the oldest outside reading that took part.
+    pub age: Duration,
     /// What the client was told.
     pub retry_after: Option<Duration>,
     /// Its class.
@@ -107,6 +111,8 @@ pub struct PoolSnapshot {
     pub model: Arc<str>,
     /// The names (addresses) of its replicas.
     pub names: Vec<(ReplicaId, Arc<str>)>,
+    /// The names of whoever sends to it.
+    pub parties: Arc<Parties>,
     /// Its gate.
     pub gate: GateSnapshot,
 }
@@ -115,6 +121,31 @@ impl PoolSnapshot {
     /// The name of a replica; its bare id where it has left the list.
     pub fn name_of(&self, id: ReplicaId) -> Arc<str> {
         self.names
+            .iter()
+            .find(|(known, _)| *known == id)
+            .map_or_else(|| Arc::from(id.to_string()), |(_, name)| Arc::clone(name))
+    }
+}
+
+/// What people know classes and tenants by.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Parties {
+    /// The names of classes, indexed by their ids.
+    pub classes: Arc<[Arc<str>]>,
+    /// The names of tenants.
+    pub tenants: Vec<(TenantId, Arc<str>)>,
+}
+
+impl Parties {
+    /// The name of a class; its bare id where nobody knows it.
+    pub fn class(&self, id: ClassId) -> Arc<str> {
+        let known = self.classes.get(usize::from(id.0));
+        known.map_or_else(|| Arc::from(id.to_string()), Arc::clone)
+    }
+
+    /// The name of a tenant; its bare id where it is no tenant any more.
+    pub fn tenant(&self, id: TenantId) -> Arc<str> {
+        self.tenants
             .iter()
             .find(|(known, _)| *known == id)
             .map_or_else(|| Arc::from(id.to_string()), |(_, name)| Arc::clone(name))

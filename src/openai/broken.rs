@@ -5,18 +5,20 @@ use serde_json::{Value, json};
 
 use crate::domain::{Dialect, Reason};
 
-use super::error::error_value;
+use super::error::ErrorBody;
 use super::scanner::Scanner;
+use super::words::sentence;
 
 /// Frames that tell a client, in its dialect, that its stream ended early and why. They follow
 /// whatever `scanner` has forwarded, even half a frame, and say nothing where the replica has
 /// reported an error or its end already.
-pub fn stream_error(dialect: Dialect, reason: Reason, message: &str, scanner: &Scanner) -> Bytes {
+pub fn stream_error(dialect: Dialect, reason: Reason, scanner: &Scanner) -> Bytes {
     if scanner.ended() {
         return Bytes::new();
     }
     let before = if scanner.mid_frame() { "\n\n" } else { "" };
-    let error = error_value(dialect, reason.status(), reason, message, None);
+    let message = sentence(reason);
+    let error = ErrorBody::plain(reason.status(), reason, message).to_value(dialect);
     let frames = match dialect {
         Dialect::Chat | Dialect::Completions | Dialect::Unary => {
             format!("{before}data: {error}\n\ndata: [DONE]\n\n")

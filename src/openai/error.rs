@@ -4,41 +4,69 @@
 use bytes::Bytes;
 use serde_json::{Value, json};
 
-use crate::domain::{Dialect, Reason, Rejection, ShouldRetry};
+use crate::domain::{Dialect, Reason, Rejection};
 
 use super::json::{Cursor, Kind};
 use super::scanner::StreamError;
 
-/// The body of an error answer. `status` is what the answer carries, which operators may have
-/// set to another than the reason's own; `param` is the field at fault.
-pub fn error_body(
-    dialect: Dialect,
-    status: u16,
-    reason: Reason,
-    message: &str,
-    param: Option<&str>,
-) -> Bytes {
-    Bytes::from(error_value(dialect, status, reason, message, param).to_string())
+/// What an error answer says.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct ErrorBody<'a> {
+    /// What the answer carries, which operators may have set to another than the reason's own.
+    pub status: u16,
+    /// Our word.
+    pub reason: Reason,
+    /// For the application's developer.
+    pub message: &'a str,
+    /// The field of the request's body that is at fault.
+    pub param: Option<&'a str>,
+    /// The limit behind it, and when to come back.
+    pub rejection: Option<&'a Rejection>,
 }
 
-pub(super) fn error_value(
-    dialect: Dialect,
-    status: u16,
-    reason: Reason,
-    message: &str,
-    param: Option<&str>,
-) -> Value {
-    if dialect == Dialect::Messages {
-        let error = json!({ "type": anthropic_type(status), "message": message });
-        return json!({ "type": "error", "error": error, "reason": reason.as_str() });
+impl ErrorBody<'_> {
+    /// With nothing but a sentence.
+    pub fn plain(status: u16, reason: Reason, message: &str) -> ErrorBody<'_> {
+        ErrorBody { status, reason, message, param: None, rejection: None }
     }
-    json!({ "error": {
-        "message": message,
-        "type": openai_type(status),
-        "param": param,
-        "code": status,
-        "reason": reason.as_str(),
-    } })
+
+    /// The bytes, in the shape that this dialect's SDKs read.
+    pub fn to_bytes(&self, dialect: Dialect) -> Bytes {
+        Bytes::from(self.to_value(dialect).to_string())
+    }
+
+    pub(super) fn to_value(self, dialect: Dialect) -> Value {
+        let Self { status, reason, message, param, rejection } = self;
+        if dialect == Dialect::Messages {
+            let error = json!({ "type": anthropic_type(status), "message": message });
+            let mut whole = json!({ "type": "error", "error": error, "reason": reason.as_str() });
+            explain(&mut whole, rejection);
+            return whole;
+        }
+        let mut error = json!({
+            "message": message,
+            "type": openai_type(status),
+            "param": param,
+            "code": status,
+            "reason": reason.as_str(),
+        });
+        explain(&mut error, rejection);
+        json!({ "error": error })
+    }
+}
+
+/// Adds the numbers behind a refusal beside its reason.
+fn explain(object: &mut Value, rejection: Option<&Rejection>) {
+    let Some((object, rejection)) = object.as_object_mut().zip(rejection) else { return };
+    if let Some(told) = rejection.told() {
+        object.insert("unit".to_owned(), json!(told.unit.as_str()));
+        object.insert("limit".to_owned(), json!(told.limit));
+        object.extend(told.reading.map(|reading| ("reading".to_owned(), json!(reading))));
+        object.insert("reading_age_seconds".to_owned(), json!(told.age_seconds));
+    }
+    if let Some(wait) = rejection.retry_after {
+        object.insert("retry_after_seconds".to_owned(), json!(wait.as_secs_f64()));
+    }
 }
 
 fn openai_type(status: u16) -> &'static str {
@@ -65,45 +93,6 @@ fn anthropic_type(status: u16) -> &'static str {
         503 | 529 => "overloaded_error",
         400..500 => "invalid_request_error",
         _ => "api_error",
-    }
-}
-
-/// A refusal in words for an application's developer: what was full, how full, when to come back.
-pub fn describe(rejection: &Rejection) -> String {
-    let Rejection { reason, limit, reading, .. } = *rejection;
-    let why = match reason {
-        Reason::QueueFull => {
-            format!("The queue is full: {reading:.0} requests wait, {limit:.0} may.")
-        }
-        Reason::QueueWait => format!(
-            "All replicas are busy: this request would wait {reading:.1} s, {limit:.1} s are \
-             allowed."
-        ),
-        Reason::Deadline => format!(
-            "This request would start after {reading:.1} s, its deadline leaves {limit:.1} s."
-        ),
-        Reason::NoReplicas => "No replica of this model can be used now.".to_owned(),
-        Reason::Draining => "This gateway is shutting down.".to_owned(),
-        Reason::Overloaded => "This gateway is overloaded.".to_owned(),
-        Reason::ReplicaBusy => "The replicas refused the request as busy.".to_owned(),
-        Reason::RateRequests => format!("The rate limit of {limit:.0} requests a minute is met."),
-        Reason::RateTokens => format!("The rate limit of {limit:.0} tokens a minute is met."),
-        Reason::Parallel => format!("{reading:.0} requests run already, {limit:.0} may."),
-        Reason::Budget => "The token budget of this window is spent.".to_owned(),
-        Reason::InputTokens => {
-            format!("The prompt has about {reading:.0} tokens, {limit:.0} are allowed.")
-        }
-        Reason::OutputTokens => {
-            format!("{reading:.0} output tokens were asked for, {limit:.0} are allowed.")
-        }
-        other => format!("The request was refused: {}.", other.as_str()),
-    };
-    match (rejection.retry_after, rejection.should_retry) {
-        (_, ShouldRetry::No) => format!("{why} Do not retry."),
-        (Some(wait), ShouldRetry::Unsaid) => {
-            format!("{why} Retry after {:.1} s.", wait.as_secs_f64())
-        }
-        (None, ShouldRetry::Unsaid) => why,
     }
 }
 

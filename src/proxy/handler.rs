@@ -10,6 +10,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Request, Response, Version, header};
 use http_body::Body;
 
+use crate::config::Asked;
 use crate::domain::{
     ClassId, Dialect, Endpoint, Outcome, Reason, RequestFacts, TenantId, Timestamp,
 };
@@ -154,17 +155,17 @@ impl Proxy {
     async fn go(
         self: &Arc<Self>,
         arrival: Arrival,
-        asked: Asked,
+        asked: Wanted,
         intake: Intake,
         received: Timestamp,
         alone: bool,
     ) -> Response<RelayBody> {
-        let Asked { pool, peek, hints, strip_usage, body } = asked;
+        let Wanted { pool, class, peek, hints, strip_usage, body } = asked;
         let Arrival { request_id, headers, endpoint, peer, tenant, mut recorder, view } = arrival;
         let facts = RequestFacts {
             id: self.new_id(),
-            tenant: tenant.map_or_else(TenantId::default, |tenant| tenant.id),
-            class: ClassId::default(),
+            tenant: id_of(tenant.as_deref()),
+            class,
             received,
             stream: peek.stream,
             sequences: peek.sequences.max(1),
@@ -179,7 +180,8 @@ impl Proxy {
         recorder.note(|record| {
             record.pool = Some(Arc::clone(&pool.name));
             record.stream = peek.stream;
-            record.slo = pool.config.slo;
+            record.class = view.class_name(class);
+            record.slo = pool.config.slo_of(class);
         });
         if self.poisoned.refuses(&body, received) {
             return refuse(&mut recorder, &Refusal::plain(Reason::Poison), endpoint.dialect());
@@ -219,8 +221,9 @@ impl Proxy {
 }
 
 /// A request whose body is understood.
-struct Asked {
+struct Wanted {
     pool: Arc<Pool>,
+    class: ClassId,
     peek: Peek,
     hints: Hints,
     strip_usage: bool,
@@ -228,7 +231,7 @@ struct Asked {
 }
 
 /// Reads what a body asks for, and prepares what the replica gets of it.
-fn ask(arrival: &mut Arrival, body: &Bytes) -> Result<Asked, Refusal> {
+fn ask(arrival: &mut Arrival, body: &Bytes) -> Result<Wanted, Refusal> {
     let hints = headers::hints(&arrival.headers)
         .map_err(|error| Refusal::because(Reason::Malformed, error.to_string()))?;
     let endpoint = arrival.endpoint;
@@ -254,6 +257,13 @@ fn ask(arrival: &mut Arrival, body: &Bytes) -> Result<Asked, Refusal> {
         let refusal = Refusal::because(Reason::Malformed, message);
         return Err(refusal.param(Some("previous_response_id")));
     }
+    let class = arrival.view.config.classes.recognise(&Asked {
+        headers: &arrival.headers,
+        tenant: id_of(arrival.tenant.as_deref()),
+        endpoint,
+        prompt_bytes: peek.prompt_bytes,
+        prompt_tokens: peek.prompt_tokens,
+    });
     let own_usage = matches!(endpoint.dialect(), Dialect::Chat | Dialect::Completions);
     let strip_usage = peek.stream && own_usage && !peek.usage_asked;
     let edits = Edits {
@@ -264,7 +274,12 @@ fn ask(arrival: &mut Arrival, body: &Bytes) -> Result<Asked, Refusal> {
         strip: STRIPPED,
     };
     let body = peek.splice(body, &edits);
-    Ok(Asked { pool: Arc::clone(pool), hints, strip_usage, body, peek })
+    Ok(Wanted { pool: Arc::clone(pool), class, hints, strip_usage, body, peek })
+}
+
+/// What the gate knows a tenant by; anyone's where there are none.
+fn id_of(tenant: Option<&Tenant>) -> TenantId {
+    tenant.map_or_else(TenantId::default, |tenant| tenant.id)
 }
 
 /// A name from a stranger, short enough to be said back.

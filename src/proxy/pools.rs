@@ -9,9 +9,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use http::HeaderValue;
 
-use crate::config::{Config, PoolConfig};
+use crate::config::{Config, DEFAULT_CLASS, PoolConfig};
 use crate::dispatch::{Event, Policy, ReplicaSpec};
-use crate::domain::{Health, PoolSnapshot, ReplicaId};
+use crate::domain::{ClassId, Health, Parties, PoolSnapshot, ReplicaId, TenantId};
+use crate::tenants::{ANYONE, Directory};
 use crate::upstream::{Replica, Replicas};
 
 use super::Parts;
@@ -27,6 +28,7 @@ pub struct Pool {
     pub(super) config: Arc<PoolConfig>,
     pub(super) replicas: Vec<Arc<Replica>>,
     known: Arc<Replicas>,
+    parties: Arc<Parties>,
     /// What a replica is shown in place of the client's key.
     pub(super) authorization: Option<HeaderValue>,
     /// Where the next request that needs no slot looks first.
@@ -45,7 +47,8 @@ impl Pool {
         let gate = self.gate.snapshot();
         let known = gate.replicas.iter().filter_map(|shown| self.known.replica(shown.id));
         let names = known.map(|replica| (replica.id(), Arc::clone(replica.name()))).collect();
-        PoolSnapshot { model: Arc::clone(&self.name), names, gate }
+        let (model, parties) = (Arc::clone(&self.name), Arc::clone(&self.parties));
+        PoolSnapshot { model, names, parties, gate }
     }
 
     /// A replica for a call that needs no slot: in turn, passing by those that are known to be
@@ -79,13 +82,17 @@ pub(super) struct View {
 impl View {
     /// The view of a configuration. Pools that were there before keep their gates.
     pub(super) fn build(before: Option<&Self>, config: Arc<Config>, parts: &Parts) -> Self {
+        let parties = Arc::new(Parties {
+            classes: Arc::clone(config.classes.names()),
+            tenants: tenant_names(&config.tenants),
+        });
         let mut by_name = HashMap::new();
         let mut pools = Vec::with_capacity(config.pools.len());
         for (at, pool) in config.pools.iter().enumerate() {
             let names = std::iter::once(&pool.model).chain(&pool.aliases);
             by_name.extend(names.map(|name| (Arc::clone(name), at)));
             let kept = before.and_then(|view| view.pools.iter().find(|p| p.name == pool.model));
-            pools.push(build_pool(kept, pool, parts));
+            pools.push(build_pool(kept, pool, Arc::clone(&parties), parts));
         }
         // A pool that is gone takes nothing new; what it holds goes on to its end.
         for gone in before.iter().flat_map(|view| &view.pools) {
@@ -96,13 +103,32 @@ impl View {
         Self { config, pools, by_name }
     }
 
+    /// What metrics and logs know a class by.
+    pub(super) fn class_name(&self, class: ClassId) -> Arc<str> {
+        let known = self.config.classes.names().get(usize::from(class.0));
+        known.map_or_else(|| DEFAULT_CLASS.into(), Arc::clone)
+    }
+
     /// The pool that serves a model or alias.
     pub(super) fn pool(&self, model: &str) -> Option<&Arc<Pool>> {
         self.by_name.get(model).and_then(|at| self.pools.get(*at))
     }
 }
 
-fn build_pool(kept: Option<&Arc<Pool>>, config: &Arc<PoolConfig>, parts: &Parts) -> Arc<Pool> {
+/// Every tenant's name, or "anyone" where there are none.
+fn tenant_names(tenants: &Directory) -> Vec<(TenantId, Arc<str>)> {
+    if tenants.is_empty() {
+        return vec![(TenantId::default(), ANYONE.into())];
+    }
+    tenants.tenants().iter().map(|tenant| (tenant.id, Arc::clone(&tenant.name))).collect()
+}
+
+fn build_pool(
+    kept: Option<&Arc<Pool>>,
+    config: &Arc<PoolConfig>,
+    parties: Arc<Parties>,
+    parts: &Parts,
+) -> Arc<Pool> {
     let replicas: Vec<_> =
         config.replicas.iter().map(|address| parts.replicas.intern(address)).collect();
     let specs =
@@ -125,7 +151,7 @@ fn build_pool(kept: Option<&Arc<Pool>>, config: &Arc<PoolConfig>, parts: &Parts)
     let config = Arc::clone(config);
     let known = Arc::clone(&parts.replicas);
     let turn = AtomicUsize::new(0);
-    Arc::new(Pool { name, gate, config, replicas, known, authorization, turn })
+    Arc::new(Pool { name, gate, config, replicas, known, parties, authorization, turn })
 }
 
 fn new_gate(config: &PoolConfig, policy: Arc<Policy>, parts: &Parts) -> Arc<Gate> {

@@ -1,22 +1,32 @@
 //! The one file that turns a refusal or a failure into an answer.
 //!
 //! Whatever went wrong, and wherever: the client sees one status a reason, the reason's word in
-//! `x-weir-reason` and in the body, the body in its endpoint's own dialect, and how long to wait
-//! where waiting is of use. Clients honour `Retry-After` in whole seconds and `retry-after-ms`
-//! beside it; both are sent.
+//! `x-weir-reason` and in the body, the limit behind it with what stood against it, the body in
+//! its endpoint's own dialect, and how long to wait where waiting is of use. Clients honour
+//! `Retry-After` in whole seconds and `retry-after-ms` beside it; both are sent. What others send
+//! is nowhere told: `Rejection::told` is the one place that decides it.
 
 use std::borrow::Cow;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{self, HeaderMap, HeaderValue};
+use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::{Response, StatusCode, Version};
 
 use crate::domain::{Dialect, Reason, Rejection, ShouldRetry};
-use crate::openai::{describe, error_body, objectify_error};
+use crate::openai::{ErrorBody, describe, objectify_error, sentence};
 
 use super::headers::{RETRY_AFTER_MS, X_REQUEST_ID, X_SHOULD_RETRY, X_WEIR_REASON, to_client};
 use super::relay::RelayBody;
+
+/// The limit that was met, in the unit of [`X_WEIR_UNIT`].
+const X_WEIR_LIMIT: HeaderName = HeaderName::from_static("x-weir-limit");
+/// What stood against it.
+const X_WEIR_READING: HeaderName = HeaderName::from_static("x-weir-reading");
+/// What both are counted in: a word of `domain::Unit`.
+const X_WEIR_UNIT: HeaderName = HeaderName::from_static("x-weir-unit");
+/// Age of the oldest outside reading that took part, seconds; 0 where local counts decided.
+const X_WEIR_AGE: HeaderName = HeaderName::from_static("x-weir-age");
 
 /// Told where waiting helps but nothing was computed: another gateway will be there by then.
 const DEFAULT_WAIT: Duration = Duration::from_secs(1);
@@ -38,7 +48,7 @@ pub(super) struct Refusal {
 impl Refusal {
     /// With the reason's own sentence.
     pub(super) fn plain(reason: Reason) -> Self {
-        Self::because(reason, message(reason))
+        Self::because(reason, sentence(reason))
     }
 
     /// With a sentence for this case.
@@ -72,8 +82,12 @@ impl Refusal {
             reason => reason.status(),
         };
         let status = StatusCode::from_u16(status).unwrap_or(StatusCode::SERVICE_UNAVAILABLE);
-        let body = error_body(dialect, status.as_u16(), self.reason, &self.message, self.param);
-        let mut response = whole(status, "application/json", body);
+        let body = ErrorBody {
+            param: self.param,
+            rejection: self.rejection.as_ref(),
+            ..ErrorBody::plain(status.as_u16(), self.reason, &self.message)
+        };
+        let mut response = whole(status, "application/json", body.to_bytes(dialect));
         let headers = response.headers_mut();
         explain(headers, self.reason, self.rejection);
         if self.close {
@@ -108,8 +122,8 @@ pub(super) fn in_stream_error(
     reason: Reason,
     message: &str,
 ) -> Response<RelayBody> {
-    let body = error_body(dialect, status.as_u16(), reason, message, None);
-    let mut response = whole(status, "application/json", body);
+    let body = ErrorBody::plain(status.as_u16(), reason, message);
+    let mut response = whole(status, "application/json", body.to_bytes(dialect));
     explain(response.headers_mut(), reason, None);
     response
 }
@@ -140,9 +154,23 @@ pub(super) fn named(
     response
 }
 
-/// The reason, and when to come back.
+/// The reason, the numbers behind it, and when to come back.
 fn explain(headers: &mut HeaderMap, reason: Reason, rejection: Option<Rejection>) {
     headers.insert(X_WEIR_REASON, HeaderValue::from_static(reason.as_str()));
+    if let Some(told) = rejection.and_then(|rejection| rejection.told()) {
+        headers.insert(X_WEIR_UNIT, HeaderValue::from_static(told.unit.as_str()));
+        let numbers = [
+            (X_WEIR_LIMIT, Some(told.limit)),
+            (X_WEIR_READING, told.reading),
+            (X_WEIR_AGE, Some(told.age_seconds)),
+        ];
+        for (name, number) in numbers {
+            let value = number.map(|number| HeaderValue::from_str(&number.to_string()));
+            if let Some(Ok(value)) = value {
+                headers.insert(name, value);
+            }
+        }
+    }
     let computed = rejection.and_then(|rejection| rejection.retry_after);
     let wait = computed.or_else(|| reason.retry_after().then_some(DEFAULT_WAIT));
     if let Some(wait) = wait {
@@ -160,49 +188,10 @@ fn explain(headers: &mut HeaderMap, reason: Reason, rejection: Option<Rejection>
     }
 }
 
-/// One sentence a reason, for the person who reads the client's log.
-pub(super) const fn message(reason: Reason) -> &'static str {
-    match reason {
-        Reason::QueueFull => "The queue of this model is full.",
-        Reason::QueueWait => "The model is at its capacity; the request would wait too long.",
-        Reason::Deadline => "The request could not start within its own deadline.",
-        Reason::NoReplicas => "No replica of this model is available now.",
-        Reason::Draining => "This gateway is shutting down.",
-        Reason::Overloaded => "This gateway is protecting itself from overload.",
-        Reason::ReplicaBusy => "The replica's own queue is full.",
-        Reason::RateRequests => "The requests a minute of this key are used up.",
-        Reason::RateTokens => "The tokens a minute of this key are used up.",
-        Reason::Parallel => "This key has as many requests running as it may.",
-        Reason::Budget => "The token budget of this key is spent.",
-        Reason::Malformed => "The request is not what this endpoint takes.",
-        Reason::InputTokens => "The prompt is longer than allowed.",
-        Reason::OutputTokens => "The output asked for is no number of tokens, or too many.",
-        Reason::Key => "The key is missing or not known.",
-        Reason::Model => "This key may not use this model.",
-        Reason::Route => "This key may not use this route.",
-        Reason::UnknownModel => "The model does not exist.",
-        Reason::UnknownPath => "The path does not exist.",
-        Reason::SlowRequest => "The request's body came too slowly.",
-        Reason::Body => "The request's body is larger than allowed.",
-        Reason::Headers => "The request's headers are larger or more than allowed.",
-        Reason::Connect => "No connection to a replica could be made.",
-        Reason::UpstreamReset => "The replica closed the connection before its answer was whole.",
-        Reason::UpstreamProtocol => "The replica's answer was not what HTTP allows.",
-        Reason::Poison => "The request made replicas fail and is not tried again.",
-        Reason::FirstByte => "The replica sent nothing in time.",
-        Reason::Total => "The request took longer than allowed.",
-        Reason::EngineError => "The engine failed.",
-        Reason::BetweenFrames => "The stream stood still for too long.",
-        Reason::ClientStall => "The client did not read its stream.",
-        Reason::DrainDeadline => "This gateway shut down before the stream had ended.",
-        Reason::ReplicaRefused => "The replica refused the request.",
-        Reason::ReplicaError => "The replica failed.",
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::domain::Unit;
 
     fn header<'a>(response: &'a Response<RelayBody>, name: &str) -> Option<&'a str> {
         response.headers().get(name).map(|value| value.to_str().unwrap())
@@ -220,6 +209,23 @@ mod tests {
         assert_eq!(header(&answer, "retry-after"), Some("2"));
         assert_eq!(header(&answer, "retry-after-ms"), Some("1200"));
         assert_eq!(header(&answer, "x-should-retry"), None);
+    }
+
+    #[test]
+    fn the_limit_and_what_stood_against_it_are_in_the_headers() {
+        let rejection = Rejection {
+            unit: Some(Unit::Seconds),
+            limit: 0.4,
+            reading: 1.234_56,
+            age: Duration::from_millis(250),
+            ..Rejection::plain(Reason::QueueWait)
+        };
+        let answer = Refusal::rejected(rejection).answer(Dialect::Chat, 503);
+        let numbers = ["x-weir-unit", "x-weir-limit", "x-weir-reading", "x-weir-age"];
+        let told = numbers.map(|name| header(&answer, name).unwrap());
+        assert_eq!(told, ["seconds", "0.4", "1.235", "0.25"]);
+        let plain = Refusal::plain(Reason::Body).answer(Dialect::Chat, 503);
+        assert!(numbers.iter().all(|name| header(&plain, name).is_none()));
     }
 
     #[test]

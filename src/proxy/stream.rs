@@ -19,7 +19,6 @@ use super::peer::Hangup;
 use super::permit::Permit;
 use super::recorder::Recorder;
 use super::relay::CutOff;
-use super::respond;
 
 /// Bytes read ahead for a client that does not take them.
 const AHEAD: usize = 64 * 1024;
@@ -204,8 +203,7 @@ impl Stream {
         }
         let outcome = Outcome::Failed(reason);
         if let Some(scanner) = &self.parts.scanner {
-            let message = respond::message(reason);
-            let frames = stream_error(self.parts.dialect, reason, message, scanner);
+            let frames = stream_error(self.parts.dialect, reason, scanner);
             self.ahead.extend_from_slice(&frames);
         }
         self.last_read = now;

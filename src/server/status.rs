@@ -4,7 +4,7 @@
 
 use serde_json::{Value, json};
 
-use crate::domain::{GateSnapshot, Health, PoolSnapshot, ReplicaSnapshot, ShedNote, Timestamp};
+use crate::domain::{Health, PoolSnapshot, QueuePart, ReplicaSnapshot, ShedNote, Timestamp};
 use crate::lifecycle::Phase;
 
 /// The page. `extra` is what the application adds of its own (configuration, warnings).
@@ -41,9 +41,10 @@ fn pool(pool: &PoolSnapshot) -> Value {
             "bytes": gate.queue.bytes,
             "oldest_wait_seconds": gate.queue.oldest_wait.as_secs_f64(),
             "estimated_wait_seconds": gate.queue.estimated_wait.as_secs_f64(),
+            "parts": gate.queue.parts.iter().map(|one| part(pool, one)).collect::<Vec<_>>(),
         },
         "replicas": replicas.collect::<Vec<_>>(),
-        "sheds": gate.sheds.iter().rev().map(|note| shed(gate, note)).collect::<Vec<_>>(),
+        "sheds": gate.sheds.iter().rev().map(|note| shed(pool, note)).collect::<Vec<_>>(),
     })
 }
 
@@ -79,12 +80,78 @@ fn replica(pool: &PoolSnapshot, replica: &ReplicaSnapshot) -> Value {
     })
 }
 
-fn shed(gate: &GateSnapshot, note: &ShedNote) -> Value {
+fn part(pool: &PoolSnapshot, part: &QueuePart) -> Value {
     json!({
-        "age_seconds": age(gate.at, note.at),
+        "class": &*pool.parties.class(part.class),
+        "tenant": &*pool.parties.tenant(part.tenant),
+        "waiting": part.waiting,
+        "tokens": part.tokens,
+        "oldest_wait_seconds": part.oldest_wait.as_secs_f64(),
+    })
+}
+
+fn shed(pool: &PoolSnapshot, note: &ShedNote) -> Value {
+    let measured = note.unit.map(|unit| (unit, note.limit, note.reading));
+    json!({
+        "age_seconds": age(pool.gate.at, note.at),
         "reason": note.reason.as_str(),
-        "limit": note.limit,
-        "reading": note.reading,
+        "class": &*pool.parties.class(note.class),
+        "tenant": &*pool.parties.tenant(note.tenant),
+        "unit": measured.map(|(unit, ..)| unit.as_str()),
+        "limit": measured.map(|(_, limit, _)| limit),
+        "reading": measured.map(|(.., reading)| reading),
+        "reading_age_seconds": measured.map(|_| note.age.as_secs_f64()),
         "retry_after_seconds": note.retry_after.map(|wait| wait.as_secs_f64()),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::domain::{ClassId, GateSnapshot, Parties, QueueSnapshot, Reason, TenantId, Unit};
+
+    #[test]
+    fn what_waits_and_what_was_shed_is_told_by_name() {
+        let (class, tenant) = (ClassId(1), TenantId(7));
+        let part = QueuePart {
+            class,
+            tenant,
+            waiting: 3,
+            tokens: 900,
+            oldest_wait: Duration::from_millis(250),
+        };
+        let note = ShedNote {
+            at: Timestamp::ZERO,
+            reason: Reason::QueueFull,
+            unit: Some(Unit::Bytes),
+            limit: 64.0,
+            reading: 80.0,
+            age: Duration::from_millis(500),
+            retry_after: None,
+            class,
+            tenant,
+        };
+        let plain = ShedNote { reason: Reason::Draining, unit: None, tenant: TenantId(9), ..note };
+        let queue = QueueSnapshot { waiting: 3, parts: vec![part], ..QueueSnapshot::default() };
+        let page = pool(&PoolSnapshot {
+            model: "tiny".into(),
+            names: Vec::new(),
+            parties: Arc::new(Parties {
+                classes: ["default".into(), "batch".into()].into(),
+                tenants: vec![(tenant, "search".into())],
+            }),
+            gate: GateSnapshot { queue, sheds: vec![plain, note], ..GateSnapshot::default() },
+        });
+        let waits = &page["queue"]["parts"][0];
+        assert_eq!((&waits["class"], &waits["tenant"]), (&"batch".into(), &"search".into()));
+        assert_eq!((&waits["waiting"], &waits["tokens"]), (&3.into(), &900.into()));
+        let (last, before) = (&page["sheds"][0], &page["sheds"][1]);
+        assert_eq!((&last["reason"], &last["unit"]), (&"queue_full".into(), &"bytes".into()));
+        assert_eq!((&last["limit"], &last["reading"]), (&64.0.into(), &80.0.into()));
+        assert_eq!((&last["class"], &last["reading_age_seconds"]), (&"batch".into(), &0.5.into()));
+        assert_eq!((&before["limit"], &before["tenant"]), (&Value::Null, &"9".into()));
+    }
 }

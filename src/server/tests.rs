@@ -528,6 +528,7 @@ fn status_shows_the_pools_and_what_the_application_adds() {
         vec![crate::domain::PoolSnapshot {
             model: "tiny".into(),
             names: Vec::new(),
+            parties: Arc::default(),
             gate: crate::domain::GateSnapshot { in_flight: 7, ..Default::default() },
         }]
     });

@@ -9,20 +9,17 @@ use arc_swap::ArcSwap;
 use dashmap::DashMap;
 use parking_lot::Mutex;
 use prometheus::{
-    Gauge, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
-    TextEncoder,
+    Gauge, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, TextEncoder,
 };
 
 use super::gauges::{Gauges, whole};
 use super::labels::{Known, PoolLabels, UNKNOWN};
 use super::names::{self, Name};
 use super::process::Process;
-use super::series::{Families, Series, counters, histograms};
+use super::series::{Families, Series, counters};
+use super::sheds::Sheds;
 use super::{access, build, logging};
-use crate::domain::{Endpoint, Failure, Outcome, PoolSnapshot, Reason, RequestRecord};
-
-/// What shed clients are told lies between 1 s and 55 s.
-const RETRY_AFTER_BOUNDS: [f64; 10] = [1.0, 1.5, 2.0, 3.0, 5.0, 8.0, 13.0, 21.0, 34.0, 55.0];
+use crate::domain::{Endpoint, Failure, PoolSnapshot, Reason, RequestRecord};
 
 const STATUS_CLASSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
 
@@ -37,8 +34,7 @@ pub struct Telemetry {
     series: DashMap<SeriesKey, Arc<Series>>,
     known: ArcSwap<Known>,
     gauges: Gauges,
-    shed: IntCounterVec,
-    retry_after: HistogramVec,
+    sheds: Sheds,
     retries: IntCounterVec,
     attempt_failures: IntCounterVec,
     upstream: IntCounterVec,
@@ -129,8 +125,7 @@ impl Telemetry {
             series: DashMap::new(),
             known: ArcSwap::default(),
             gauges,
-            shed: counters(&registry, names::SHED, &["pool", "class", "reason"])?,
-            retry_after: histograms(&registry, names::RETRY_AFTER, &["pool"], &RETRY_AFTER_BOUNDS)?,
+            sheds: Sheds::new(&registry)?,
             retries: counters(&registry, names::RETRIES, &["pool"])?,
             attempt_failures: counters(
                 &registry,
@@ -196,14 +191,7 @@ impl Telemetry {
             let retries = u64::from(record.attempts - 1);
             self.retries.with_label_values(&[pool]).inc_by(retries);
         }
-        if let Outcome::Rejected(reason) | Outcome::Evicted(reason) = record.outcome
-            && reason.retry_after()
-        {
-            self.shed.with_label_values(&[pool, class, reason.as_str()]).inc();
-        }
-        if let Some(wait) = record.rejection.and_then(|rejection| rejection.retry_after) {
-            self.retry_after.with_label_values(&[pool]).observe(wait.as_secs_f64());
-        }
+        self.sheds.record(pool, class, record);
         access::write(record);
     }
 

@@ -14,6 +14,7 @@ mod metrics;
 mod names;
 mod process;
 mod series;
+mod sheds;
 mod writer;
 
 pub use labels::PoolLabels;

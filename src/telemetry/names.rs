@@ -28,6 +28,12 @@ names! {
         "Requests that completed and met every target of their class. Goodput is this over offered.";
     SHED = "weir_requests_shed_total",
         "Requests refused or taken out of the queue with a Retry-After, by reason.";
+    SHED_LIMIT = "weir_shed_limit",
+        "The limit that the last request shed for a reason met, in the unit of the label.";
+    SHED_READING = "weir_shed_reading",
+        "What stood against that limit, in the same unit.";
+    SHED_READING_AGE = "weir_shed_reading_age_seconds",
+        "Age of the oldest outside reading that took part in it; 0 where local counts decided.";
     RETRY_AFTER = "weir_retry_after_seconds",
         "What shed clients were told to wait.";
     TTFT = "weir_time_to_first_token_seconds",

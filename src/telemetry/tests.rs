@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use super::{PoolLabels, Telemetry, names};
 use crate::domain::{
     Endpoint, Failure, Gaps, GateSnapshot, Health, Outcome, PoolSnapshot, Reason, Rejection,
-    ReplicaId, ReplicaSnapshot, RequestRecord, Sample, Slo, Timestamp, Usage,
+    ReplicaId, ReplicaSnapshot, RequestRecord, Sample, Slo, Timestamp, Unit, Usage,
 };
 
 fn telemetry() -> Arc<Telemetry> {
@@ -147,6 +147,37 @@ fn what_shed_clients_were_told_is_a_histogram() {
 }
 
 #[test]
+fn the_last_shed_of_each_reason_shows_its_limit_and_reading() {
+    let telemetry = telemetry();
+    let shed = |reason, reading| RequestRecord {
+        outcome: Outcome::Evicted(reason),
+        rejection: Some(Rejection {
+            unit: Unit::of(reason),
+            limit: 0.4,
+            reading,
+            age: Duration::from_millis(250),
+            ..Rejection::plain(reason)
+        }),
+        ..completed()
+    };
+    for reading in [0.5, 1.25] {
+        telemetry.record(&shed(Reason::QueueWait, reading));
+    }
+    telemetry.record(&shed(Reason::Draining, 7.0));
+    let text = telemetry.render();
+    let of = |name| {
+        value(&text, &format!(r#"{name}{{pool="tiny",reason="queue_wait",unit="seconds"}}"#))
+    };
+    assert_eq!((of("weir_shed_limit"), of("weir_shed_reading")), (Some(0.4), Some(1.25)));
+    let age = r#"weir_shed_reading_age_seconds{pool="tiny",reason="queue_wait"}"#;
+    assert_eq!(value(&text, age), Some(0.25));
+    assert!(
+        !text.contains(r#"weir_shed_limit{pool="tiny",reason="draining""#),
+        "no limit, no series"
+    );
+}
+
+#[test]
 fn ten_thousand_invented_names_add_no_series() {
     let telemetry = telemetry();
     let invent = |n: u16| {
@@ -211,7 +242,7 @@ fn pool() -> PoolSnapshot {
         ..GateSnapshot::default()
     };
     let names = vec![(ReplicaId(0), "r1".into()), (ReplicaId(1), "r2".into())];
-    PoolSnapshot { model: "tiny".into(), names, gate }
+    PoolSnapshot { model: "tiny".into(), names, parties: Arc::default(), gate }
 }
 
 #[test]
@@ -267,6 +298,7 @@ fn everything() -> Arc<Telemetry> {
     });
     let rejection = Rejection {
         retry_after: Some(Duration::from_secs(1)),
+        unit: Some(Unit::Requests),
         ..Rejection::plain(Reason::QueueFull)
     };
     telemetry.record(&RequestRecord {

@@ -11,6 +11,7 @@
 
 mod app;
 mod cancel;
+mod classes;
 mod config_corpus;
 mod demo;
 mod faults;

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::domain::{Dialect, Endpoint, Reason, Rejection, ShouldRetry, Usage};
-use crate::openai::{describe, error_body, objectify_error, unary_usage};
+use crate::domain::{Dialect, Endpoint, Reason, Rejection, Unit, Usage};
+use crate::openai::{ErrorBody, objectify_error, unary_usage};
 
 macro_rules! body_of {
     ($file:literal) => {{
@@ -19,7 +19,8 @@ macro_rules! body_of {
 fn every_reason_has_a_body_in_both_shapes() {
     for &reason in Reason::ALL {
         let status = reason.status();
-        let body = error_body(Dialect::Chat, status, reason, "a \"quoted\" word", Some("model"));
+        let quoted = ErrorBody::plain(status, reason, "a \"quoted\" word");
+        let body = ErrorBody { param: Some("model"), ..quoted }.to_bytes(Dialect::Chat);
         let tree: Value = serde_json::from_slice(&body).unwrap();
         let error = &tree["error"];
         assert_eq!(error["message"], "a \"quoted\" word");
@@ -30,13 +31,13 @@ fn every_reason_has_a_body_in_both_shapes() {
         assert_eq!(error["reason"], reason.as_str());
         assert!(error["type"].as_str().is_some_and(|kind| kind.ends_with("Error")));
 
-        let body = error_body(Dialect::Messages, status, reason, "m", None);
+        let body = ErrorBody::plain(status, reason, "m").to_bytes(Dialect::Messages);
         let tree: Value = serde_json::from_slice(&body).unwrap();
         assert_eq!((&tree["type"], &tree["reason"]), (&"error".into(), &reason.as_str().into()));
         assert_eq!(tree["error"]["message"], "m");
     }
     let kind = |status| {
-        let body = error_body(Dialect::Messages, status, Reason::QueueWait, "m", None);
+        let body = ErrorBody::plain(status, Reason::QueueWait, "m").to_bytes(Dialect::Messages);
         serde_json::from_slice::<Value>(&body).unwrap()["error"]["type"].clone()
     };
     assert_eq!((kind(503), kind(429)), ("overloaded_error".into(), "rate_limit_error".into()));
@@ -85,20 +86,30 @@ fn whole_answers_tell_their_usage() {
 }
 
 #[test]
-fn a_refusal_says_what_was_full_and_when_to_come_back() {
+fn a_refusal_carries_its_numbers_beside_the_reason_in_both_shapes() {
     let rejection = Rejection {
-        retry_after: Some(Duration::from_millis(2500)),
+        retry_after: Some(Duration::from_millis(1500)),
+        unit: Some(Unit::Seconds),
         limit: 0.4,
         reading: 1.25,
+        age: Duration::from_millis(300),
         ..Rejection::plain(Reason::QueueWait)
     };
-    let text = describe(&rejection);
-    for part in ["1.2 s", "0.4 s", "Retry after 2.5 s."] {
-        assert!(text.contains(part), "{text}");
+    let body = ErrorBody {
+        rejection: Some(&rejection),
+        ..ErrorBody::plain(503, Reason::QueueWait, "full")
+    };
+    let tree = |dialect| serde_json::from_slice::<Value>(&body.to_bytes(dialect)).unwrap();
+    for object in [&tree(Dialect::Chat)["error"], &tree(Dialect::Messages)] {
+        assert_eq!(object["reason"], "queue_wait");
+        assert_eq!((&object["unit"], &object["limit"]), (&"seconds".into(), &0.4.into()));
+        assert_eq!(
+            (&object["reading"], &object["reading_age_seconds"]),
+            (&1.25.into(), &0.3.into())
+        );
+        assert_eq!(object["retry_after_seconds"], 1.5);
     }
-    let hopeless = Rejection { should_retry: ShouldRetry::No, ..rejection };
-    assert!(describe(&hopeless).ends_with("Do not retry."));
-    for &reason in Reason::ALL {
-        assert!(describe(&Rejection::plain(reason)).len() > 20);
-    }
+    let plain = ErrorBody::plain(413, Reason::Body, "large").to_bytes(Dialect::Chat);
+    let tree: Value = serde_json::from_slice(&plain).unwrap();
+    assert!(tree["error"].get("limit").is_none(), "{tree}");
 }

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use crate::domain::{Dialect, Reason, Usage};
-use crate::openai::{Scanner, StreamError, stream_error};
+use crate::openai::{Scanner, StreamError, sentence, stream_error};
 use bytes::Bytes;
 
 /// What a whole stream came to.
@@ -352,7 +352,7 @@ fn a_broken_stream_is_told_so_in_its_dialect() {
     let tell = |dialect, sent: &'static str| {
         let mut scanner = Scanner::new(dialect, false);
         scanner.push(Bytes::from_static(sent.as_bytes()));
-        let frames = stream_error(dialect, Reason::UpstreamReset, "it \"broke\"", &scanner);
+        let frames = stream_error(dialect, Reason::UpstreamReset, &scanner);
         String::from_utf8(frames.to_vec()).unwrap()
     };
     let chat = tell(Dialect::Chat, "data: {\"choices\":[]}\n\n");
@@ -375,6 +375,6 @@ fn a_broken_stream_is_told_so_in_its_dialect() {
         [(Dialect::Chat, chat), (Dialect::Messages, messages), (Dialect::Responses, responses)]
     {
         let error = whole(dialect, true, frames.as_bytes()).error.unwrap();
-        assert_eq!(error.message, "it \"broke\"");
+        assert_eq!(error.message, sentence(Reason::UpstreamReset));
     }
 }
