@@ -13,20 +13,21 @@ use std::time::Duration;
 use anyhow::Context as _;
 use http::{Request, Response};
 use hyper::body::Incoming;
-use serde_json::json;
 use tokio::sync::mpsc;
 
-use crate::config::{Config, LimitSource, PoolConfig};
+use crate::config::{Config, PoolConfig};
 use crate::dispatch::{Event, Note};
 use crate::domain::{Failure, ReplicaId, RequestRecord};
 use crate::lifecycle::{Clock, Drain, Phase, Tasks};
 use crate::proxy::{Observer, Parts, Peer, Proxy, RelayBody};
-use crate::reload::{Asker, Cause, Handle, Outcome, Running};
+use crate::reload::{Asker, Handle, Running};
 use crate::server::{
-    Admin, AdminOptions, ConnectionLimits, Listener, Reload, Serve, Tls, bind, start_admin,
+    Admin, AdminOptions, ConnectionLimits, Listener, Serve, Tls, bind, start_admin,
 };
-use crate::telemetry::{PoolLabels, Telemetry};
+use crate::telemetry::{PoolLabels, PoolTargets, Telemetry};
 use crate::upstream::{Observation, Observed, Replicas, Watchers};
+
+mod control;
 
 /// Readings of replicas on their way to the gates. When this many wait, a newer one is dropped
 /// and the next period brings another.
@@ -101,8 +102,9 @@ impl App {
             telemetry: Arc::clone(&telemetry),
             phase: drain.watch(),
             configured: Arc::new(|| true),
-            extra: status_extra(Arc::clone(&handle)),
-            reload: reload_by(asker, Arc::clone(&handle)),
+            extra: control::status(Arc::clone(&handle)),
+            config: control::config(Arc::clone(&handle)),
+            reload: control::reload(asker, Arc::clone(&handle)),
             clock,
         })?;
 
@@ -233,6 +235,7 @@ fn take(telemetry: &Telemetry, running: &Running) {
     let classes = running.config.classes.names();
     let labels: Vec<_> = running.config.pools.iter().map(|pool| labels(pool, classes)).collect();
     telemetry.configure(&labels);
+    telemetry.hold_to(running.config.pools.iter().map(|pool| targets(pool)).collect());
     telemetry.config_taken(running.generation, &running.hash, running.since);
 }
 
@@ -241,6 +244,14 @@ fn labels(pool: &PoolConfig, classes: &[Arc<str>]) -> PoolLabels {
         model: Arc::clone(&pool.model),
         classes: classes.to_vec(),
         replicas: pool.replicas.iter().map(|address| Arc::clone(address.authority())).collect(),
+    }
+}
+
+fn targets(pool: &PoolConfig) -> PoolTargets {
+    PoolTargets {
+        model: Arc::clone(&pool.model),
+        classes: vec![("default".into(), pool.slo)],
+        queue_wait: pool.policy.queue.wait,
     }
 }
 
@@ -294,51 +305,4 @@ impl Followers {
             }
         }
     }
-}
-
-/// What `/status` shows of the configuration: which one runs, where its limits come from, and
-/// what is wrong with the newest file.
-fn status_extra(handle: Arc<Handle>) -> Arc<dyn Fn() -> serde_json::Value + Send + Sync> {
-    Arc::new(move || {
-        let running = handle.running();
-        let limits = running.config.pools.iter().map(|pool| {
-            let from = match &pool.limits_from {
-                LimitSource::Assumed => json!("assumed"),
-                LimitSource::Written => json!("configuration"),
-                LimitSource::Measured(how) => json!({
-                    "file": &*how.file, "when": how.when.as_deref(), "vllm": how.vllm.as_deref(),
-                    "hardware": how.hardware.as_deref(), "sweep": how.sweep.as_deref(),
-                }),
-            };
-            (pool.model.to_string(), from)
-        });
-        json!({
-            "config": {
-                "generation": running.generation,
-                "hash": &*running.hash,
-                "limits_from": limits.collect::<serde_json::Map<_, _>>(),
-                "refused": handle.refusal().map(|errors| {
-                    errors.0.iter().map(ToString::to_string).collect::<Vec<_>>()
-                }),
-            }
-        })
-    })
-}
-
-/// `POST /config/reload`.
-fn reload_by(asker: Option<Asker>, handle: Arc<Handle>) -> Reload {
-    Arc::new(move || {
-        let (asker, handle) = (asker.clone(), Arc::clone(&handle));
-        Box::pin(async move {
-            let asker = asker.ok_or("this gateway was not started from a file")?;
-            let report = asker.reload(Cause::Admin).await.ok_or("the process is ending")?;
-            match &report.outcome {
-                Outcome::Refused(errors) => {
-                    let said: Vec<_> = errors.0.iter().map(ToString::to_string).collect();
-                    Err(said.join("\n"))
-                }
-                Outcome::Unchanged | Outcome::Applied { .. } => Ok(handle.running().generation),
-            }
-        })
-    })
 }

@@ -222,6 +222,15 @@ pub enum LimitSource {
     Measured(Provenance),
 }
 
+impl LimitSource {
+    /// The vLLM version that the limit was measured on, where a replica runs another: the knee
+    /// moves with it. `None` where they agree, or where nobody measured or noted it.
+    pub fn measured_on_other(&self, running: &str) -> Option<&str> {
+        let Self::Measured(Provenance { vllm: Some(measured), .. }) = self else { return None };
+        (&**measured != running).then_some(&**measured)
+    }
+}
+
 impl fmt::Display for LimitSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -12,6 +12,7 @@ mod failure;
 mod ids;
 mod outcome;
 mod reason;
+mod recent;
 mod record;
 mod sample;
 mod snapshot;
@@ -26,6 +27,7 @@ pub use failure::Failure;
 pub use ids::{ClassId, ReplicaId, RequestId, TenantId};
 pub use outcome::Outcome;
 pub use reason::Reason;
+pub use recent::{Ends, Quantiles, Recent};
 pub use record::{Gaps, RequestRecord, Usage};
 pub use sample::{Health, Sample};
 pub use snapshot::{

@@ -105,7 +105,7 @@ pub struct ShedNote {
 }
 
 /// One pool at one moment, with the names that people know its parts by.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug, Default)]
 pub struct PoolSnapshot {
     /// The model's name as configured.
     pub model: Arc<str>,
@@ -113,6 +113,11 @@ pub struct PoolSnapshot {
     pub names: Vec<(ReplicaId, Arc<str>)>,
     /// The names of whoever sends to it.
     pub parties: Arc<Parties>,
+    /// The versions that its replicas say they are.
+    pub versions: Vec<(ReplicaId, Arc<str>)>,
+    /// Why its limits may not hold for its replicas any more: they were measured on something
+    /// else. Empty where they hold, or where nobody measured them.
+    pub outdated: Vec<Arc<str>>,
     /// Its gate.
     pub gate: GateSnapshot,
 }
@@ -124,6 +129,11 @@ impl PoolSnapshot {
             .iter()
             .find(|(known, _)| *known == id)
             .map_or_else(|| Arc::from(id.to_string()), |(_, name)| Arc::clone(name))
+    }
+
+    /// The version of a replica, where it says one.
+    pub fn version_of(&self, id: ReplicaId) -> Option<&Arc<str>> {
+        self.versions.iter().find(|(known, _)| *known == id).map(|(_, version)| version)
     }
 }
 

@@ -46,9 +46,21 @@ impl Pool {
     pub fn snapshot(&self) -> PoolSnapshot {
         let gate = self.gate.snapshot();
         let known = gate.replicas.iter().filter_map(|shown| self.known.replica(shown.id));
-        let names = known.map(|replica| (replica.id(), Arc::clone(replica.name()))).collect();
+        let (mut names, mut versions, mut outdated) = (Vec::new(), Vec::new(), Vec::new());
+        for replica in known {
+            names.push((replica.id(), Arc::clone(replica.name())));
+            let Some(version) = replica.facts().and_then(|facts| facts.version.clone()) else {
+                continue;
+            };
+            if let Some(measured) = self.config.limits_from.measured_on_other(&version) {
+                outdated.push(
+                    format!("{}: vLLM {version}, measured on {measured}", replica.name()).into(),
+                );
+            }
+            versions.push((replica.id(), version.into()));
+        }
         let (model, parties) = (Arc::clone(&self.name), Arc::clone(&self.parties));
-        PoolSnapshot { model, names, parties, gate }
+        PoolSnapshot { model, names, parties, versions, outdated, gate }
     }
 
     /// A replica for a call that needs no slot: in turn, passing by those that are known to be

@@ -1,12 +1,28 @@
 //! The one place where the running configuration is.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
+use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use crate::config::{Config, ConfigErrors};
+
+use super::Report;
+
+/// Reloads that are remembered.
+const REMEMBERED: usize = 10;
+
+/// A reload that did something, and when.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Past {
+    /// The time of day.
+    pub at: SystemTime,
+    /// What it did.
+    pub report: Report,
+}
 
 /// A configuration that runs, and how it came to.
 #[derive(Clone, PartialEq, Debug)]
@@ -30,6 +46,9 @@ pub struct Handle {
     changes: watch::Sender<Arc<Running>>,
     /// What was wrong with the newest file, while the running one is older than it.
     refusal: ArcSwapOption<ConfigErrors>,
+    /// The last reloads that changed or refused something, newest first. Written by the
+    /// reloader, read by `/status`.
+    past: Mutex<VecDeque<Past>>,
 }
 
 impl Handle {
@@ -41,6 +60,7 @@ impl Handle {
             current: ArcSwap::new(Arc::clone(&first)),
             changes: watch::Sender::new(first),
             refusal: ArcSwapOption::empty(),
+            past: Mutex::default(),
         })
     }
 
@@ -62,6 +82,17 @@ impl Handle {
     /// What is wrong with the newest file, where that is not the running one.
     pub fn refusal(&self) -> Option<Arc<ConfigErrors>> {
         self.refusal.load_full()
+    }
+
+    /// The last reloads that changed or refused something, newest first.
+    pub fn past(&self) -> Vec<Past> {
+        self.past.lock().iter().cloned().collect()
+    }
+
+    pub(super) fn remember(&self, report: Report, at: SystemTime) {
+        let mut past = self.past.lock();
+        past.push_front(Past { at, report });
+        past.truncate(REMEMBERED);
     }
 
     /// Puts the next configuration in place and returns its generation. Only the reloader

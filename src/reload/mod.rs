@@ -14,7 +14,7 @@ mod reloader;
 mod report;
 mod watch;
 
-pub use handle::{Handle, Running};
+pub use handle::{Handle, Past, Running};
 pub use loader::Loader;
 pub use reloader::{Asker, Reloader};
 pub use report::{Cause, Outcome, Report};

@@ -131,6 +131,9 @@ impl Reloader {
         self.seen = fetched;
         let report = Report { cause, outcome };
         report.log();
+        if report.outcome != Outcome::Unchanged {
+            self.handle.remember(report.clone(), self.clock.wall());
+        }
         (self.observer)(&report, &self.handle.running());
         report
     }

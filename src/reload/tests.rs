@@ -54,6 +54,31 @@ async fn a_right_file_takes_the_place_of_the_running_one() {
 }
 
 #[tokio::test]
+async fn the_last_reloads_are_remembered_newest_first() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("weir.toml");
+    let (mut reloader, _) = start(&folder);
+    let handle = Arc::clone(reloader.handle());
+    assert_eq!(handle.past(), []);
+    reloader.reload(Cause::Signal);
+    assert_eq!(handle.past(), [], "what changed nothing is no news");
+    for in_flight in 1..=12 {
+        fs::write(&path, text(in_flight)).unwrap();
+        reloader.reload(Cause::File);
+    }
+    fs::write(&path, "nonsense").unwrap();
+    reloader.reload(Cause::Admin);
+    let past = handle.past();
+    assert_eq!(past.len(), 10);
+    assert!(matches!(past[0].report.outcome, Outcome::Refused(_)));
+    assert_eq!(past[0].report.cause, Cause::Admin);
+    let Outcome::Applied { generation, changes } = &past[1].report.outcome else {
+        panic!("{past:?}");
+    };
+    assert_eq!((*generation, changes[0].new.as_deref()), (13, Some("12")));
+}
+
+#[tokio::test]
 async fn twenty_kinds_of_bad_file_keep_the_old_one() {
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("weir.toml");

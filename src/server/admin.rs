@@ -7,7 +7,7 @@
 use std::convert::Infallible;
 use std::future::Future;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -26,17 +26,20 @@ use sha2::{Digest as _, Sha256};
 use tower::ServiceExt as _;
 
 use super::connection::ConnectionLimits;
+use super::feed::{Events, Feed};
 use super::listener::{Listener, bind};
+use super::page;
 use super::serve::Serve;
 use super::status;
+use crate::domain::Timestamp;
 use crate::lifecycle::{Clock, Drain, DrainWatch, Phase, Tasks};
 use crate::telemetry::Telemetry;
 
 /// Whether a configuration is in force; readiness asks.
 pub type Readiness = Arc<dyn Fn() -> bool + Send + Sync>;
 
-/// What a reload came to: the generation that runs now, or everything that is wrong.
-pub type Reloaded = Pin<Box<dyn Future<Output = Result<u64, String>> + Send>>;
+/// What a reload came to: what runs now and what that changed, or everything that is wrong.
+pub type Reloaded = Pin<Box<dyn Future<Output = Result<Value, String>> + Send>>;
 
 /// Loads the configuration again.
 pub type Reload = Arc<dyn Fn() -> Reloaded + Send + Sync>;
@@ -62,6 +65,8 @@ pub struct AdminOptions {
     pub configured: Readiness,
     /// What the application adds to `/status`: an object.
     pub extra: Arc<dyn Fn() -> Value + Send + Sync>,
+    /// `GET /config`.
+    pub config: Arc<dyn Fn() -> Value + Send + Sync>,
     /// `POST /config/reload`.
     pub reload: Reload,
     /// For uptime and timeouts.
@@ -166,13 +171,29 @@ impl Serve for Routes {
     }
 }
 
+/// What the routes share.
+struct Shared {
+    options: AdminOptions,
+    feed: Arc<Feed>,
+}
+
+type Desk = State<Arc<Shared>>;
+
 fn router(options: AdminOptions) -> Router {
-    let state = Arc::new(options);
+    let status = {
+        let options = options.clone();
+        move || status_of(&options)
+    };
+    let feed = Feed::new(status, options.clock, options.phase.clone());
+    let state = Arc::new(Shared { options, feed });
     let guarded = Router::new()
         .route("/status", get(show_status))
+        .route("/status/stream", get(stream_status))
+        .route("/config", get(show_config))
         .route("/config/reload", post(reload))
         .route_layer(middleware::from_fn_with_state(Arc::clone(&state), authorize));
     Router::new()
+        .route("/", get(page::show))
         .route("/metrics", get(metrics))
         .route("/livez", get(|| async { "ok\n" }))
         .route("/readyz", get(readyz))
@@ -180,16 +201,15 @@ fn router(options: AdminOptions) -> Router {
         .with_state(state)
 }
 
-type Shared = State<Arc<AdminOptions>>;
-
-async fn metrics(State(options): Shared) -> Response {
+async fn metrics(State(shared): Desk) -> Response {
     let kind = [(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")];
-    (kind, options.telemetry.render()).into_response()
+    (kind, shared.options.telemetry.render()).into_response()
 }
 
 /// True while this process may be sent requests: not when it drains or has no configuration,
 /// but when it is saturated or its replicas are down, since another gateway would be no better.
-async fn readyz(State(options): Shared) -> Response {
+async fn readyz(State(shared): Desk) -> Response {
+    let options = &shared.options;
     let phase = options.phase.phase();
     if phase >= Phase::Unready {
         return (StatusCode::SERVICE_UNAVAILABLE, format!("{}\n", phase.as_str())).into_response();
@@ -200,24 +220,42 @@ async fn readyz(State(options): Shared) -> Response {
     "ok\n".into_response()
 }
 
-async fn show_status(State(options): Shared) -> Json<Value> {
-    let uptime = options.clock.elapsed().as_secs_f64();
-    let pools = options.telemetry.pools();
-    Json(status::page(options.phase.phase(), uptime, &pools, (options.extra)()))
+fn status_of(options: &AdminOptions) -> Value {
+    let now = Timestamp::since_origin(options.clock.elapsed());
+    status::page(options.phase.phase(), now, &options.telemetry, (options.extra)())
 }
 
-async fn reload(State(options): Shared) -> Response {
-    match (options.reload)().await {
-        Ok(generation) => Json(json!({ "generation": generation })).into_response(),
+async fn show_status(State(shared): Desk) -> Json<Value> {
+    Json(status_of(&shared.options))
+}
+
+async fn stream_status(State(shared): Desk) -> Response {
+    let headers =
+        [(header::CONTENT_TYPE, "text/event-stream"), (header::CACHE_CONTROL, "no-store")];
+    (headers, Body::new(Events::new(Arc::clone(&shared.feed)))).into_response()
+}
+
+/// Every key of the running configuration; secrets are masked.
+async fn show_config(State(shared): Desk) -> Json<Value> {
+    Json((shared.options.config)())
+}
+
+async fn reload(State(shared): Desk) -> Response {
+    match (shared.options.reload)().await {
+        Ok(done) => Json(done).into_response(),
         Err(message) => {
             (StatusCode::UNPROCESSABLE_ENTITY, Json(json!({ "error": message }))).into_response()
         }
     }
 }
 
-async fn authorize(State(options): Shared, request: Request, next: Next) -> Response {
+async fn authorize(State(shared): Desk, request: Request, next: Next) -> Response {
+    let options = &shared.options;
     if options.listen.ip().is_loopback() {
-        return next.run(request).await;
+        return match foreign(request.headers()) {
+            None => next.run(request).await,
+            Some(why) => (StatusCode::FORBIDDEN, why).into_response(),
+        };
     }
     let given = request.headers().get(header::AUTHORIZATION).map(http::HeaderValue::as_bytes);
     let given = given.and_then(|value| value.strip_prefix(b"Bearer "));
@@ -232,9 +270,29 @@ async fn authorize(State(options): Shared, request: Request, next: Next) -> Resp
     (StatusCode::UNAUTHORIZED, ask, "a token is needed off loopback\n").into_response()
 }
 
+/// On loopback there is no token, but there are browsers, and what strangers' pages make them
+/// send. Such a request names the stranger: as the origin, or, where a stranger's name was made
+/// to lead here, as the host. `None` where it comes from nobody's page but ours.
+fn foreign(headers: &http::HeaderMap) -> Option<&'static str> {
+    let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
+    let host = text(header::HOST)?;
+    let name = host.rsplit_once(':').map_or(host, |(name, _port)| name);
+    // No stranger owns an address, or a name without a dot.
+    let ours = name.starts_with('[') || !name.contains('.') || name.parse::<IpAddr>().is_ok();
+    if !ours {
+        return Some("this listener answers to its address alone\n");
+    }
+    let origin = text(header::ORIGIN)?;
+    let same = origin.split_once("://").is_some_and(|(_scheme, from)| from == host);
+    (!same).then_some("another site's page may not ask this\n")
+}
+
 /// Compares by digest and without an early end, so that the time taken tells nothing of how
 /// much of a guess was right.
 fn same(a: &[u8], b: &[u8]) -> bool {
     let (a, b) = (Sha256::digest(a), Sha256::digest(b));
     a.iter().zip(&b).fold(0, |differ, (a, b)| differ | (a ^ b)) == 0
 }
+
+#[cfg(test)]
+mod tests;

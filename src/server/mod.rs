@@ -2,14 +2,17 @@
 //!
 //! The public side is hyper itself, not a router: one handler takes every path, and what counts
 //! is how a connection is bounded (how many, how slow, how large a head) and how it ends. The
-//! admin side is a small axum router on a thread of its own, behind the same listener code.
+//! admin side is a small axum router on a thread of its own, behind the same listener code; its
+//! status page is drawn from the same `/status` that scripts read.
 
 mod activity;
 mod admin;
 mod connection;
+mod feed;
 mod framing;
 mod io;
 mod listener;
+mod page;
 mod refusal;
 mod serve;
 mod status;

@@ -2,23 +2,27 @@
 //!
 //! Durations are seconds, with the unit in the name. What is unknown is `null`, never zero.
 
+use std::collections::BTreeMap;
+use std::time::Duration;
+
 use serde_json::{Value, json};
 
-use crate::domain::{Health, PoolSnapshot, QueuePart, ReplicaSnapshot, ShedNote, Timestamp};
+use crate::domain::{
+    Ends, Health, PoolSnapshot, Quantiles, QueuePart, Recent, ReplicaSnapshot, ShedNote, Slo,
+    Timestamp,
+};
 use crate::lifecycle::Phase;
+use crate::telemetry::Telemetry;
 
-/// The page. `extra` is what the application adds of its own (configuration, warnings).
-pub(super) fn page(
-    phase: Phase,
-    uptime_seconds: f64,
-    pools: &[PoolSnapshot],
-    extra: Value,
-) -> Value {
+/// Everything. `extra` is what the application adds of its own (configuration, warnings).
+pub(super) fn page(phase: Phase, now: Timestamp, telemetry: &Telemetry, extra: Value) -> Value {
+    let recent = telemetry.recent(now);
+    let pools = telemetry.pools();
     let mut page = json!({
         "version": env!("CARGO_PKG_VERSION"),
-        "uptime_seconds": uptime_seconds,
+        "uptime_seconds": now.as_secs_f64(),
         "phase": phase.as_str(),
-        "pools": pools.iter().map(pool).collect::<Vec<_>>(),
+        "pools": pools.iter().map(|one| pool(one, &recent, telemetry)).collect::<Vec<_>>(),
     });
     if let (Some(page), Value::Object(extra)) = (page.as_object_mut(), extra) {
         for (key, value) in extra {
@@ -28,9 +32,11 @@ pub(super) fn page(
     page
 }
 
-fn pool(pool: &PoolSnapshot) -> Value {
+fn pool(pool: &PoolSnapshot, recent: &[Recent], telemetry: &Telemetry) -> Value {
     let gate = &pool.gate;
     let replicas = gate.replicas.iter().map(|one| replica(pool, one));
+    let classes = recent.iter().filter(|one| one.pool == pool.model).map(class);
+    let bound = telemetry.targets_of(&pool.model).map(|held_to| held_to.queue_wait.as_secs_f64());
     json!({
         "model": &*pool.model,
         "in_flight": gate.in_flight,
@@ -42,9 +48,63 @@ fn pool(pool: &PoolSnapshot) -> Value {
             "oldest_wait_seconds": gate.queue.oldest_wait.as_secs_f64(),
             "estimated_wait_seconds": gate.queue.estimated_wait.as_secs_f64(),
             "parts": gate.queue.parts.iter().map(|one| part(pool, one)).collect::<Vec<_>>(),
+            "limit_wait_seconds": bound,
         },
+        "wanted_replicas": telemetry.wanted_replicas(gate, &pool.model),
+        "outdated": pool.outdated.iter().map(|why| &**why).collect::<Vec<_>>(),
+        "classes": classes.collect::<Vec<_>>(),
         "replicas": replicas.collect::<Vec<_>>(),
         "sheds": gate.sheds.iter().rev().map(|note| shed(pool, note)).collect::<Vec<_>>(),
+    })
+}
+
+/// The last minute of a class, and its totals since the start.
+fn class(recent: &Recent) -> Value {
+    json!({
+        "class": &*recent.class,
+        "slo": slo(recent.slo),
+        "window_seconds": recent.window.as_secs_f64(),
+        "ends": ends(&recent.ends),
+        "total": ends(&recent.total),
+        "ttft": recent.ttft.map(quantiles),
+        "tpot": recent.tpot.map(quantiles),
+        "itl": recent.itl.map(quantiles),
+    })
+}
+
+fn slo(slo: Slo) -> Value {
+    let seconds = |target: Option<Duration>| target.map(|target| target.as_secs_f64());
+    json!({
+        "ttft_seconds": seconds(slo.ttft),
+        "tpot_seconds": seconds(slo.tpot),
+        "itl_seconds": seconds(slo.itl),
+        "e2e_seconds": seconds(slo.e2e),
+    })
+}
+
+fn ends(ends: &Ends) -> Value {
+    let refused = ends.refused.iter().map(|(reason, count)| (reason.as_str(), *count));
+    json!({
+        "offered": ends.offered,
+        "completed": ends.completed,
+        "good": ends.good,
+        "cancelled": ends.cancelled,
+        "failed": ends.failed,
+        "shed": ends.shed(),
+        "refused_count": ends.refused.iter().map(|(_, count)| count).sum::<u64>(),
+        "refused": refused.collect::<BTreeMap<_, _>>(),
+        "input_tokens": ends.input_tokens,
+        "output_tokens": ends.output_tokens,
+        "cached_tokens": ends.cached_tokens,
+    })
+}
+
+fn quantiles(seen: Quantiles) -> Value {
+    json!({
+        "count": seen.count,
+        "p50_seconds": seen.p50_seconds,
+        "p95_seconds": seen.p95_seconds,
+        "p99_seconds": seen.p99_seconds,
     })
 }
 
@@ -62,11 +122,14 @@ fn replica(pool: &PoolSnapshot, replica: &ReplicaSnapshot) -> Value {
             "kv_usage": sample.kv_usage,
             "kv_capacity_tokens": sample.kv_capacity_tokens,
             "preemptions": sample.preemptions,
+            "prefix_queried_tokens": sample.prefix_queries,
+            "prefix_hit_tokens": sample.prefix_hits,
             "asleep": sample.asleep,
         })
     });
     json!({
         "name": &*pool.name_of(replica.id),
+        "version": pool.version_of(replica.id).map(|version| &**version),
         "health": replica.health.map(Health::as_str),
         "ejected": replica.ejected,
         "draining": replica.draining,
@@ -136,15 +199,16 @@ mod tests {
         };
         let plain = ShedNote { reason: Reason::Draining, unit: None, tenant: TenantId(9), ..note };
         let queue = QueueSnapshot { waiting: 3, parts: vec![part], ..QueueSnapshot::default() };
-        let page = pool(&PoolSnapshot {
+        let snapshot = PoolSnapshot {
             model: "tiny".into(),
-            names: Vec::new(),
             parties: Arc::new(Parties {
                 classes: ["default".into(), "batch".into()].into(),
                 tenants: vec![(tenant, "search".into())],
             }),
             gate: GateSnapshot { queue, sheds: vec![plain, note], ..GateSnapshot::default() },
-        });
+            ..PoolSnapshot::default()
+        };
+        let page = pool(&snapshot, &[], &Telemetry::new().unwrap());
         let waits = &page["queue"]["parts"][0];
         assert_eq!((&waits["class"], &waits["tenant"]), (&"batch".into(), &"search".into()));
         assert_eq!((&waits["waiting"], &waits["tokens"]), (&3.into(), &900.into()));

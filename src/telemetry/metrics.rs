@@ -16,10 +16,15 @@ use super::gauges::{Gauges, whole};
 use super::labels::{Known, PoolLabels, UNKNOWN};
 use super::names::{self, Name};
 use super::process::Process;
+use super::recent::RecentWindows;
+use super::scaling::wanted_replicas;
 use super::series::{Families, Series, counters};
 use super::sheds::Sheds;
+use super::targets::PoolTargets;
 use super::{access, build, logging};
-use crate::domain::{Endpoint, Failure, PoolSnapshot, Reason, RequestRecord};
+use crate::domain::{
+    Endpoint, Failure, GateSnapshot, PoolSnapshot, Reason, Recent, RequestRecord, Timestamp,
+};
 
 const STATUS_CLASSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
 
@@ -35,6 +40,7 @@ pub struct Telemetry {
     known: ArcSwap<Known>,
     gauges: Gauges,
     sheds: Sheds,
+    recent: Arc<RecentWindows>,
     retries: IntCounterVec,
     attempt_failures: IntCounterVec,
     upstream: IntCounterVec,
@@ -112,7 +118,8 @@ impl Telemetry {
     /// Only where two metrics share a name, which a test rules out.
     pub fn new() -> Result<Arc<Self>, prometheus::Error> {
         let registry = Registry::new();
-        let gauges = Gauges::new()?;
+        let recent = Arc::<RecentWindows>::default();
+        let gauges = Gauges::new(Arc::clone(&recent))?;
         registry.register(Box::new(gauges.clone()))?;
         registry.register(Box::new(Process::new()?))?;
         let info = IntGaugeVec::new(opts(names::BUILD_INFO), &["version"])?;
@@ -121,11 +128,12 @@ impl Telemetry {
         let listeners = Listeners::new(&registry)?;
         let replica = |name| counters(&registry, name, &["pool", "replica"]);
         Ok(Arc::new(Self {
-            families: Families::new(&registry)?,
+            families: Families::new(&registry, Arc::clone(&recent))?,
             series: DashMap::new(),
             known: ArcSwap::default(),
             gauges,
             sheds: Sheds::new(&registry)?,
+            recent,
             retries: counters(&registry, names::RETRIES, &["pool"])?,
             attempt_failures: counters(
                 &registry,
@@ -169,6 +177,32 @@ impl Telemetry {
             let _absent = self.notes.remove_label_values(&[pool, replica, kind]).is_err();
         }
         let _absent = self.scrape_failures.remove_label_values(&[pool, replica]).is_err();
+    }
+
+    /// Says what requests are held to from now on.
+    pub fn hold_to(&self, targets: Vec<PoolTargets>) {
+        self.gauges.hold_to(targets);
+    }
+
+    /// What requests of a pool are held to; `None` where it is not configured.
+    pub fn targets_of(&self, model: &str) -> Option<PoolTargets> {
+        self.gauges.targets().iter().find(|held_to| *held_to.model == *model).cloned()
+    }
+
+    /// The replicas that the load of a pool's last minute asks for; `None` while no limit is known.
+    pub fn wanted_replicas(&self, gate: &GateSnapshot, model: &str) -> Option<f64> {
+        wanted_replicas(gate, &self.recent.minute(model, gate.at))
+    }
+
+    /// The minute before `now` of each class that had a request, by pool and class.
+    pub fn recent(&self, now: Timestamp) -> Vec<Recent> {
+        let targets = self.gauges.targets();
+        let mut recent = self.recent.read(now);
+        for one in &mut recent {
+            let held_to = targets.iter().find(|held_to| held_to.model == one.pool);
+            one.slo = held_to.map(|held_to| held_to.slo(&one.class)).unwrap_or_default();
+        }
+        recent
     }
 
     /// Says where the gates' snapshots come from; asked at every scrape and by `/status`.

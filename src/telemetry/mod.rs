@@ -13,13 +13,17 @@ mod logging;
 mod metrics;
 mod names;
 mod process;
+mod recent;
+mod scaling;
 mod series;
 mod sheds;
+mod targets;
 mod writer;
 
 pub use labels::PoolLabels;
 pub use logging::{LogGuard, LogStyle, LoggingError, init_logging};
 pub use metrics::{Connections, Telemetry};
+pub use targets::PoolTargets;
 
 #[cfg(test)]
 mod tests;

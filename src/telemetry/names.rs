@@ -90,6 +90,12 @@ names! {
         "Sequences that wait inside the engine, as last read. Absent while unknown.";
     REPLICA_KV_USAGE = "weir_replica_kv_cache_usage_ratio",
         "Share of KV blocks in use, 0 to 1, as last read. Absent while unknown.";
+    REPLICA_PREEMPTIONS = "weir_replica_preemptions_total",
+        "Sequences whose KV cache the engine took back, as last read. Absent while unknown.";
+    REPLICA_PREFIX_QUERIES = "weir_replica_prefix_queried_tokens_total",
+        "Prompt tokens that the engine looked up in its prefix cache, as last read. Absent while unknown.";
+    REPLICA_PREFIX_HITS = "weir_replica_prefix_hit_tokens_total",
+        "Prompt tokens that it found there, as last read. Absent while unknown.";
     REPLICA_READING_AGE = "weir_replica_reading_age_seconds",
         "Age of the last reading of a replica's metrics. Absent before the first.";
     REPLICA_UP = "weir_replica_up",
@@ -114,6 +120,16 @@ names! {
         "How long the oldest of them has waited.";
     QUEUE_ESTIMATE = "weir_queue_estimated_wait_seconds",
         "How long a request that came now would wait, as estimated.";
+    QUEUE_BOUND = "weir_queue_wait_limit_seconds",
+        "The longest that a request may wait in the queue.";
+    SLO_TARGET = "weir_slo_target_seconds",
+        "What requests of a class are held to, by target (ttft, tpot, itl, e2e). Absent where there is no target.";
+    LIMITS_OUTDATED = "weir_limits_outdated",
+        "1 where the limits were measured on another vLLM than the replicas run, else 0.";
+    SCALING_WANTED = "weir_scaling_wanted_replicas",
+        "Replicas that the load of the last minute asks of this gateway, shed load included, at one replica's limit each; not rounded, to be added up over gateways. Absent while no limit is known.";
+    SCALING_QUEUE = "weir_scaling_queue_wait_ratio",
+        "The queue's wait, that of its oldest request or as estimated for the next, over its bound.";
 
     // Configuration, listeners, the process.
     CONFIG_GENERATION = "weir_config_generation",

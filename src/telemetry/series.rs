@@ -1,6 +1,6 @@
 //! The handles of one (pool, endpoint, class): looked up once, then used without the registry.
 
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use prometheus::{
     Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, Opts, Registry,
@@ -8,6 +8,7 @@ use prometheus::{
 
 use super::histogram::{GapHistogram, GapHistograms};
 use super::names::{self, Name};
+use super::recent::{RecentWindow, RecentWindows};
 use crate::domain::{
     E2E_BOUNDS, ITL_BOUNDS, Outcome, QUEUE_BOUNDS, Reason, RequestRecord, TTFT_BOUNDS,
 };
@@ -31,6 +32,7 @@ pub(super) struct Families {
     cached_tokens: IntCounterVec,
     frames: IntCounterVec,
     bytes: IntCounterVec,
+    recent: Arc<RecentWindows>,
 }
 
 /// A counter family in `registry`.
@@ -58,7 +60,7 @@ pub(super) fn histograms(
 }
 
 impl Families {
-    pub(super) fn new(registry: &Registry) -> prometheus::Result<Self> {
+    pub(super) fn new(registry: &Registry, recent: Arc<RecentWindows>) -> prometheus::Result<Self> {
         let counter = |name| counters(registry, name, LABELS);
         let histogram = |name, bounds: &[f64]| histograms(registry, name, LABELS, bounds);
         let itl = GapHistograms::new(names::ITL, LABELS)?;
@@ -83,6 +85,7 @@ impl Families {
             cached_tokens: counter(names::CACHED_TOKENS)?,
             frames: counter(names::FRAMES)?,
             bytes: counter(names::BYTES)?,
+            recent,
         })
     }
 
@@ -107,6 +110,7 @@ impl Families {
             cached_tokens: self.cached_tokens.with_label_values(&values),
             frames: self.frames.with_label_values(&values),
             bytes: self.bytes.with_label_values(&values),
+            recent: self.recent.of(pool, class),
         }
     }
 }
@@ -135,6 +139,7 @@ pub(super) struct Series {
     cached_tokens: IntCounter,
     frames: IntCounter,
     bytes: IntCounter,
+    recent: RecentWindow,
 }
 
 /// The place of an outcome among [`OUTCOMES`].
@@ -152,6 +157,7 @@ const fn slot(outcome: Outcome) -> usize {
 impl Series {
     /// Counts one request that has ended.
     pub(super) fn record(&self, record: &RequestRecord) {
+        self.recent.record(record);
         self.offered.inc();
         self.count(record.outcome);
         self.frames.inc_by(record.frames);

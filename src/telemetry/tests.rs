@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use super::{PoolLabels, Telemetry, names};
+use super::{PoolLabels, PoolTargets, Telemetry, names};
 use crate::domain::{
     Endpoint, Failure, Gaps, GateSnapshot, Health, Outcome, PoolSnapshot, Reason, Rejection,
     ReplicaId, ReplicaSnapshot, RequestRecord, Sample, Slo, Timestamp, Unit, Usage,
@@ -242,7 +242,7 @@ fn pool() -> PoolSnapshot {
         ..GateSnapshot::default()
     };
     let names = vec![(ReplicaId(0), "r1".into()), (ReplicaId(1), "r2".into())];
-    PoolSnapshot { model: "tiny".into(), names, parties: Arc::default(), gate }
+    PoolSnapshot { model: "tiny".into(), names, gate, ..PoolSnapshot::default() }
 }
 
 #[test]
@@ -259,6 +259,50 @@ fn the_unknown_has_no_series_and_readings_have_an_age() {
     assert_eq!(value(&text, &format!("weir_replica_waiting_requests{first}")), None);
     assert_eq!(value(&text, &format!("weir_replica_foreign_requests{second}")), None);
     assert_eq!(value(&text, &format!("weir_replica_in_flight_requests{second}")), Some(3.0));
+}
+
+fn targets() -> PoolTargets {
+    let slo = Slo { ttft: Some(Duration::from_secs(1)), ..Slo::default() };
+    PoolTargets {
+        model: "tiny".into(),
+        classes: vec![("chat".into(), slo)],
+        queue_wait: Duration::from_millis(400),
+    }
+}
+
+#[test]
+fn targets_stand_beside_what_was_seen() {
+    let telemetry = telemetry();
+    telemetry.hold_to(vec![targets()]);
+    telemetry.watch_gates(|| {
+        let mut pool = pool();
+        pool.gate.queue.oldest_wait = Duration::from_millis(100);
+        pool.outdated = vec!["r1: vLLM 2, measured on 1".into()];
+        vec![pool]
+    });
+    let text = telemetry.render();
+    let ttft = r#"weir_slo_target_seconds{class="chat",pool="tiny",target="ttft"}"#;
+    assert_eq!(value(&text, ttft), Some(1.0));
+    assert!(!text.contains(r#"target="tpot""#));
+    assert_eq!(value(&text, r#"weir_queue_wait_limit_seconds{pool="tiny"}"#), Some(0.4));
+    assert_eq!(value(&text, r#"weir_scaling_queue_wait_ratio{pool="tiny"}"#), Some(0.25));
+    assert_eq!(value(&text, r#"weir_limits_outdated{pool="tiny"}"#), Some(1.0));
+}
+
+#[test]
+fn the_load_of_the_last_minute_asks_for_replicas() {
+    let telemetry = telemetry();
+    telemetry.watch_gates(|| {
+        let mut pool = pool();
+        pool.gate.in_flight = 96;
+        vec![pool]
+    });
+    let wanted = r#"weir_scaling_wanted_replicas{pool="tiny"}"#;
+    assert_eq!(value(&telemetry.render(), wanted), Some(1.0));
+    telemetry.record(&completed());
+    let outcome = Outcome::Rejected(Reason::QueueWait);
+    telemetry.record(&RequestRecord { outcome, endpoint: None, ..completed() });
+    assert_eq!(value(&telemetry.render(), wanted), Some(2.0));
 }
 
 #[test]
@@ -288,9 +332,17 @@ fn the_process_is_shown() {
 /// One of everything, so that every family has a series.
 fn everything() -> Arc<Telemetry> {
     let telemetry = telemetry();
+    telemetry.hold_to(vec![targets()]);
     telemetry.watch_gates(|| {
-        let sample =
-            Sample { running: Some(1), waiting: Some(1), kv_usage: Some(0.5), ..Sample::default() };
+        let sample = Sample {
+            running: Some(1),
+            waiting: Some(1),
+            kv_usage: Some(0.5),
+            preemptions: Some(0),
+            prefix_queries: Some(2),
+            prefix_hits: Some(1),
+            ..Sample::default()
+        };
         let mut pool = pool();
         pool.gate.replicas =
             vec![ReplicaSnapshot { foreign: Some(0.0), ..replica(0, Some(sample)) }];
