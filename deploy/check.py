@@ -83,6 +83,10 @@ def without_helm(text):
 
 def made():
     """Each file that is made from something else, and what it must hold."""
+    sys.path.insert(0, str(DEPLOY / "grafana"))
+    import dashboard
+
+    yield DEPLOY / "grafana/weir.json", dashboard.text()
     yield CHART / "files/weir.rules.yaml", (DEPLOY / "prometheus/weir.rules.yaml").read_text()
     yield CHART / "files/weir-dashboard.json", (DEPLOY / "grafana/weir.json").read_text()
     if not have("helm", "the chart, and manifests made from it"):
@@ -242,6 +246,40 @@ def kubernetes(weir, tools):
     ok(f"{len(seen)} configurations in ConfigMaps by weir check")
 
 
+def rules():
+    """Rules are right, each alert has been seen to fire and to be silent, and has its runbook."""
+    file = DEPLOY / "prometheus/weir.rules.yaml"
+    test = DEPLOY / "prometheus/weir.rules.test.yaml"
+    if have("promtool", "Prometheus rules and their tests"):
+        run("promtool", "check", "rules", "--lint=all", "--lint-fatal", file)
+        run("promtool", "test", "rules", test)
+        ok("Prometheus rules and their tests by promtool")
+    groups = yaml.safe_load(file.read_text())["groups"]
+    alerts = {rule["alert"] for group in groups for rule in group["rules"] if "alert" in rule}
+    tests = [one for block in yaml.safe_load(test.read_text())["tests"] for one in block.get("alert_rule_test", [])]
+    runbook = (DEPLOY.parent / "docs/OPERATIONS.md").read_text()
+    for alert in alerts:
+        seen = [bool(one["exp_alerts"]) for one in tests if one["alertname"] == alert]
+        if True not in seen or False not in seen:
+            fault(f"{alert} is not seen both to fire and to be silent by the tests of the rules")
+        if f"### {alert}\n" not in runbook:
+            fault(f"{alert} has no entry in docs/OPERATIONS.md")
+    for named in re.findall(r"^### (Weir\w+)$", runbook, re.MULTILINE):
+        if named not in alerts:
+            fault(f"docs/OPERATIONS.md has an entry for {named}, which is no alert")
+    ok(f"{len(alerts)} alerts, each tested and each with its runbook")
+
+
+def names():
+    """Every metric of Weir's that rules, dashboard and chart name is one that it has."""
+    listed = set(re.findall(r"^\| `(\w+)` \|", (DEPLOY.parent / "docs/METRICS.md").read_text(), re.MULTILINE))
+    known = {name + end for name in listed for end in ["", "_bucket", "_sum", "_count"]}
+    for path in [DEPLOY / "prometheus/weir.rules.yaml", DEPLOY / "grafana/weir.json", CHART / "templates/scaledobject.yaml"]:
+        for name in sorted(set(re.findall(r"\b(?:weir|process)_\w+", path.read_text())) - known):
+            fault(f"{path.relative_to(DEPLOY)} names {name}, which docs/METRICS.md does not list")
+    ok("rules, dashboard and chart name metrics that there are")
+
+
 def compose(weir):
     if have("docker-compose", "the compose file"):
         run("docker-compose", "-f", DEPLOY / "compose/compose.yaml", "--profile", "*", "config", "-q")
@@ -261,6 +299,8 @@ def main():
     stands(args.write)
     kubernetes(args.weir, args.tools)
     compose(args.weir)
+    rules()
+    names()
     print(f"{len(faults)} faults", flush=True)
     return 1 if faults else 0
 

@@ -22,7 +22,7 @@ use crate::domain::{
 const SLOT: Duration = Duration::from_secs(5);
 
 /// Slots of a window.
-const SLOTS: u64 = 12;
+const SLOTS: u32 = 12;
 
 /// Latencies are kept in these units, to two digits.
 const UNIT: Duration = Duration::from_micros(100);
@@ -100,7 +100,7 @@ impl Window {
     fn record(&mut self, record: &RequestRecord) {
         let number = number(record.received + record.e2e);
         self.total.add(record);
-        let place = usize::try_from(number % SLOTS).unwrap_or_default();
+        let place = usize::try_from(number % u64::from(SLOTS)).unwrap_or_default();
         let Some(slot) = self.slots.get_mut(place) else { return };
         if slot.number < number {
             slot.restart(number);
@@ -114,7 +114,8 @@ impl Window {
     /// Shows each slot of the minute before `now`.
     fn sum(&self, now: Timestamp, mut take: impl FnMut(&Slot)) {
         let newest = number(now);
-        let inside = |slot: &&Slot| slot.number <= newest && slot.number + SLOTS > newest;
+        let inside =
+            |slot: &&Slot| slot.number <= newest && slot.number + u64::from(SLOTS) > newest;
         self.slots.iter().filter(|slot| slot.number > 0).filter(inside).for_each(&mut take);
     }
 
@@ -122,7 +123,7 @@ impl Window {
         let mut sum = Slot::default();
         self.sum(now, |slot| sum.merge(slot));
         let into = now.as_nanos() % nanos(SLOT);
-        let whole = Duration::from_nanos(into) + SLOT * u32::try_from(SLOTS - 1).unwrap_or(1);
+        let whole = Duration::from_nanos(into) + SLOT * (SLOTS - 1);
         Recent {
             window: whole.min(Duration::from_nanos(now.as_nanos())),
             ends: sum.counts.ends(),
