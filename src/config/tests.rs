@@ -181,7 +181,7 @@ fn every_setting_that_differs_is_in_the_difference() {
 }
 
 #[test]
-fn a_classs_own_targets_come_before_the_pools() {
+fn own_targets_of_a_class_come_before_the_pools() {
     let config = other("sk-1");
     let pool = &config.pools[0];
     let target =

@@ -115,7 +115,7 @@ mod tests {
             &[("authorization", "Bearer ")],
             &[("authorization", "sk-right")],
             &[("authorization", "Basic sk-right")],
-            &[("authorization", "Bearer sk-righ")],
+            &[("authorization", "Bearer sk-rig")],
             &[("authorization", "Bearer sk-right x")],
             &[("x-api-key", "Bearer sk-right")],
             &[("x-api-key", "SK-RIGHT")],

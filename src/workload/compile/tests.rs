@@ -109,7 +109,7 @@ fn short_forms_are_understood() {
 #[test]
 fn a_wrong_shape_is_told_with_its_key_and_line() {
     for (text, path, line, word) in [
-        ("[[classes]]\nnam = \"x\"\n", "classes[0].nam", Some(2), "unknown field"),
+        ("[[classes]]\ntitle = \"x\"\n", "classes[0].title", Some(2), "unknown field"),
         (
             "[[classes]]\nname = \"x\"\nweight = \"y\"\n",
             "classes[0].weight",
