@@ -17,10 +17,11 @@ use crate::app::{App, Launch};
 use crate::config::{self, Config, Sources};
 use crate::domain::Slo;
 use crate::lifecycle::{Clock, Signals, Tasks};
-use crate::load::{Lengths, Live, LoadOptions, LoadReport, Mode, Reading, run as run_load};
+use crate::load::{Live, LoadOptions, LoadReport, Mode, Reading, run as run_load};
 use crate::reload::Handle;
 use crate::replica::{Options, Replica, RunningReplica};
 use crate::telemetry::Telemetry;
+use crate::workload::{Class, Lengths, Workload};
 
 /// Load is offered in rounds of this length at most, since a round remembers each request.
 const LONGEST_ROUND: Duration = Duration::from_mins(10);
@@ -159,10 +160,14 @@ async fn rounds(
         }
         let mut options = LoadOptions::new(url.clone(), "tiny", Mode::Open(args.rate));
         options.seed = seed;
-        options.input = Lengths { mean: 1000, spread: 0.5 };
-        options.output = Lengths { mean: 150, spread: 0.5 };
+        options.workload = Arc::new(Workload::of(Class {
+            prompt: Lengths::around(1000, 0.5),
+            output: Lengths::around(150, 0.5),
+            slo: Slo { ttft: Some(TTFT), tpot: Some(TPOT), ..Slo::default() },
+            ..Class::fixed(1, 1)
+        }));
+        options.texts = seed;
         options.duration = rest.min(LONGEST_ROUND);
-        options.slo = Slo { ttft: Some(TTFT), tpot: Some(TPOT), ..Slo::default() };
         rest = rest.saturating_sub(options.duration);
         let stop = async move {
             // An error means that nobody is left to stop it, which is a stop too.
@@ -235,13 +240,13 @@ struct Totals {
 
 impl Totals {
     fn add(&mut self, report: &LoadReport) {
-        self.offered += report.offered;
-        self.ok += report.ok;
-        self.good += report.good;
-        self.shed += report.shed;
-        self.failed += report.errors + report.dropped;
-        self.cancelled += report.cancelled;
-        self.ttft_p95_seconds = report.ttft_seconds.map(|ttft| ttft.p95);
+        self.offered += report.all.offered;
+        self.ok += report.all.ok;
+        self.good += report.all.good;
+        self.shed += report.all.shed;
+        self.failed += report.all.errors + report.all.dropped;
+        self.cancelled += report.all.cancelled;
+        self.ttft_p95_seconds = report.all.ttft_seconds.map(|ttft| ttft.p95);
         self.void.clone_from(&report.void);
     }
 

@@ -9,6 +9,7 @@ pub mod key;
 pub mod load;
 pub mod replica;
 pub mod serve;
+pub mod workload;
 
 use std::io::Write;
 use std::process::ExitCode;

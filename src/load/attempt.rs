@@ -1,21 +1,27 @@
-//! One request from its due time to its end, with the client's retries, and what was seen.
+//! One call from its due time to its end, with the client's retries, and what was seen.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue};
 use http_body_util::Full;
+use parking_lot::Mutex;
 
 use super::client::{Client, ClientError, Exchange};
 use super::live::Live;
+use super::record::Record;
 use super::sse::{Frame, Reader};
-use super::{LoadOptions, Planned, prompt, retry};
+use super::told::told;
+use super::{LoadOptions, Ratio, prompt};
+use crate::domain::{ClassId, TenantId};
 use crate::lifecycle::Clock;
+use crate::workload::{Call, Retrier, Told};
 
-/// How a planned request ended. They add up to what was offered.
+/// How a call ended. They add up to what was offered.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum End {
     /// A whole stream, ended by `[DONE]`.
@@ -30,11 +36,20 @@ pub(super) enum End {
     Dropped,
 }
 
-/// What is known of one planned request; durations count from when it was due.
+/// Whose call it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Who {
+    pub(super) class: ClassId,
+    pub(super) tenant: TenantId,
+}
+
+/// What is known of one call; durations count from when it was due.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Seen {
     /// When it was due, from the start of the run.
     pub(super) due: Duration,
+    /// Whose it is.
+    pub(super) who: Who,
     /// How late it was sent.
     pub(super) late: Duration,
     /// How it ended.
@@ -47,8 +62,12 @@ pub(super) struct Seen {
     pub(super) e2e: Duration,
     /// Gaps between frames with content, seconds.
     pub(super) gaps: Vec<f32>,
+    /// Prompt tokens by usage, where it said so.
+    pub(super) prompt: u64,
     /// Output tokens by usage, else content frames.
     pub(super) tokens: u64,
+    /// Attempts made.
+    pub(super) attempts: u32,
     /// Every refusal on the way, retried or not.
     pub(super) refusals: Vec<Refusal>,
     /// Statuses of all attempts; 0 where none came.
@@ -67,24 +86,27 @@ pub(super) struct Refusal {
 }
 
 impl Seen {
-    /// A request that has not begun, to be filled in.
-    pub(super) fn new(due: Duration, end: End) -> Self {
+    /// A call that has not begun, to be filled in.
+    pub(super) fn new(due: Duration, who: Who, end: End) -> Self {
         Self {
             due,
+            who,
             late: Duration::ZERO,
             end,
             ttft: None,
             tpot: None,
             e2e: Duration::ZERO,
             gaps: Vec::new(),
+            prompt: 0,
             tokens: 0,
+            attempts: 0,
             refusals: Vec::new(),
             statuses: BTreeMap::new(),
         }
     }
 }
 
-/// What every request of a run shares.
+/// What every call of a run shares.
 pub(super) struct Run {
     pub(super) options: LoadOptions,
     pub(super) client: Client,
@@ -92,16 +114,32 @@ pub(super) struct Run {
     /// The clock's reading at the start of the run.
     pub(super) origin: Duration,
     pub(super) live: Arc<Live>,
+    /// How the server counts tokens.
+    pub(super) ratio: Ratio,
+    /// Nanoseconds since the start of the run after which nothing more is sent.
+    pub(super) until: AtomicU64,
+    /// Held only to note a beginning or an end.
+    pub(super) record: Mutex<Record>,
 }
 
 /// What an attempt came to.
 enum Tried {
     Ended(End),
-    /// Refused or failed in a way that a client retries.
+    /// Refused or failed in a way that a client may retry.
     Again {
         end: End,
-        asked: Option<Duration>,
+        told: Told,
     },
+}
+
+/// A call and what it hangs on.
+pub(super) struct Sending<'a> {
+    pub(super) who: Who,
+    pub(super) call: &'a Call,
+    /// Answers of its flow so far.
+    pub(super) answers: &'a [Option<String>],
+    /// Whether a later call quotes its answer.
+    pub(super) quoted: bool,
 }
 
 impl Run {
@@ -110,37 +148,70 @@ impl Run {
         self.clock.elapsed().saturating_sub(self.origin)
     }
 
-    /// Sends `planned` now, whatever its due time, and follows it to its end.
-    pub(super) async fn follow(&self, planned: &Planned) -> Seen {
-        let mut seen = Seen::new(planned.due, End::Cancelled);
-        seen.late = self.elapsed().saturating_sub(planned.due);
-        let body = prompt::body(&self.options, planned);
-        let mut retry = 0;
+    /// Sends a call now, whatever its due time, and follows it to its end. The answer's text
+    /// where it was asked for; `None` when it was not answered well.
+    pub(super) async fn call(&self, due: Duration, sending: Sending<'_>) -> Option<String> {
+        let who = sending.who;
+        let late = self.elapsed().saturating_sub(due);
+        let mut seen = Seen { late, ..Seen::new(due, who, End::Dropped) };
+        let begun = self.record.lock().begin(due, who, self.options.max_in_flight);
+        let Some(number) = begun else {
+            self.record.lock().seen.push(seen);
+            return None;
+        };
+        self.live.sent();
+        let body = prompt::body(&self.options.model, sending.call, sending.answers, self.ratio);
+        let mut retrier = Retrier::new(self.options.workload.client);
+        let mut text = sending.quoted.then(String::new);
         seen.end = loop {
-            match self.attempt(&body, retry, &mut seen).await {
+            seen.attempts += 1;
+            match self.attempt(&body, who, retrier.done(), &mut seen, &mut text).await {
                 Tried::Ended(end) => break end,
-                Tried::Again { end, .. } if retry >= self.options.retries => break end,
-                Tried::Again { asked, .. } => {
-                    let uniform = unit(planned.salt.rotate_left(retry * 8 + 8));
-                    tokio::time::sleep(retry::wait(asked, retry, uniform)).await;
-                    retry += 1;
+                Tried::Again { end, told } => {
+                    let uniform = unit(sending.call.salt.rotate_left(retrier.done() * 8 + 8));
+                    match retrier.after(told, uniform) {
+                        Some(wait) => tokio::time::sleep(wait).await,
+                        None => break end,
+                    }
                 }
             }
         };
-        seen.e2e = self.elapsed().saturating_sub(planned.due);
+        seen.e2e = self.elapsed().saturating_sub(due);
         self.live.ended(&seen);
-        seen
+        let ok = seen.end == End::Ok;
+        self.record.lock().end(number, seen);
+        ok.then(|| text.unwrap_or_default())
     }
 
-    async fn attempt(&self, body: &Bytes, retry: u32, seen: &mut Seen) -> Tried {
+    /// The head of a request of `who`, with everybody's headers.
+    fn head(&self, who: Who, retry: u32) -> http::request::Builder {
+        let workload = &self.options.workload;
         let mut request = self.client.request().header(CONTENT_TYPE, "application/json");
-        if let Some(key) = &self.options.key {
+        let tenant = workload.tenants.get(who.tenant.0 as usize);
+        let key = tenant.and_then(|tenant| tenant.key.as_deref()).or(self.options.key.as_deref());
+        if let Some(key) = key {
             request = request.header(AUTHORIZATION, format!("Bearer {key}"));
         }
-        if self.options.retries > 0 {
+        let class = workload.classes.get(usize::from(who.class.0)).map(|class| &class.headers);
+        let headers = tenant.map(|tenant| &tenant.headers).into_iter().chain(class).flatten();
+        for header in headers {
+            request = request.header(&*header.name, &*header.value);
+        }
+        if workload.client.counts_retries() {
             request = request.header("x-stainless-retry-count", retry);
         }
-        let Ok(request) = request.body(Full::new(body.clone())) else {
+        request
+    }
+
+    async fn attempt(
+        &self,
+        body: &Bytes,
+        who: Who,
+        retry: u32,
+        seen: &mut Seen,
+        text: &mut Option<String>,
+    ) -> Tried {
+        let Ok(request) = self.head(who, retry).body(Full::new(body.clone())) else {
             return Tried::Ended(End::Error("request"));
         };
         let sent = self.elapsed();
@@ -148,13 +219,13 @@ impl Run {
             Ok(exchange) => exchange,
             Err(error) => {
                 *seen.statuses.entry(0).or_default() += 1;
-                return Tried::Again { end: End::Error(word(&error)), asked: None };
+                return Tried::Again { end: End::Error(word(&error)), told: Told::default() };
             }
         };
         let status = exchange.head.status.as_u16();
         *seen.statuses.entry(status).or_default() += 1;
         if exchange.head.status.is_success() {
-            return Tried::Ended(self.stream(exchange, seen).await);
+            return Tried::Ended(self.stream(exchange, seen, text).await);
         }
         self.refused(exchange, sent, seen).await
     }
@@ -164,30 +235,32 @@ impl Run {
         let headers = std::mem::take(&mut exchange.head.headers);
         while let Some(data) = exchange.data().await {
             if data.is_err() {
-                return Tried::Again { end: End::Error("cut_refusal"), asked: None };
+                return Tried::Again { end: End::Error("cut_refusal"), told: Told::default() };
             }
         }
         let status = exchange.head.status.as_u16();
-        let asked = retry::asked_wait(&headers);
+        let told = told(status, &headers);
         let end = if matches!(status, 503 | 429) {
             let took = self.elapsed().saturating_sub(sent);
-            seen.refusals.push(Refusal { took, retry_after: asked, reason: reason(&headers) });
+            let reason = reason(&headers);
+            seen.refusals.push(Refusal { took, retry_after: told.retry_after, reason });
             self.live.refused();
             End::Shed
         } else {
             End::Error(if status >= 500 { "status_5xx" } else { "status_4xx" })
         };
         exchange.keep();
-        if retry::retries(status, &headers) {
-            Tried::Again { end, asked }
-        } else {
-            Tried::Ended(end)
-        }
+        Tried::Again { end, told }
     }
 
     /// Reads a stream to its end.
-    async fn stream(&self, mut exchange: Exchange, seen: &mut Seen) -> End {
-        let mut reader = Reader::default();
+    async fn stream(
+        &self,
+        mut exchange: Exchange,
+        seen: &mut Seen,
+        text: &mut Option<String>,
+    ) -> End {
+        let mut reader = Reader { text: text.take(), ..Reader::default() };
         let mut frames = Vec::new();
         let (mut first, mut last) = (None, Duration::ZERO);
         let (mut content, mut usage, mut done, mut failed) = (0_u64, None, false, None);
@@ -210,13 +283,17 @@ impl Run {
                         last = now;
                         self.live.content();
                     }
-                    Frame::Usage(tokens) => usage = Some(tokens),
+                    Frame::Usage { prompt, output } => {
+                        seen.prompt = prompt.unwrap_or(0);
+                        usage = Some(output);
+                    }
                     Frame::Error(_) => failed = Some("stream_error"),
                     Frame::Malformed => failed = Some("malformed_frame"),
                     Frame::Done => done = true,
                 }
             }
         }
+        *text = reader.text.take();
         seen.tokens = usage.unwrap_or(content);
         let steps = u32::try_from(seen.tokens.saturating_sub(1)).unwrap_or(u32::MAX);
         if let (Some(first), Some(_)) = (first, seen.tokens.checked_sub(2)) {

@@ -2,30 +2,35 @@
 //!
 //! Open loop: requests leave when they are due, not when the server has caught up, since a
 //! public does not wait for each other's answers. A closed loop is offered beside it and hides
-//! overload by slowing down with the server. Plan, pacing, one request, and the report are
-//! apart, so that the figures can be tested without a socket.
+//! overload by slowing down with the server. What is sent is [`crate::workload`]'s; pacing, one
+//! flow, one call, and the report are apart, so that the figures can be tested without a socket.
 //!
 //! It speaks plain HTTP/1.1 and chat streams alone, to one address.
 
 mod attempt;
 mod client;
+mod cpu;
+mod figures;
+mod flow;
 mod live;
 mod options;
-mod plan;
 mod prompt;
+mod record;
 mod report;
-mod retry;
 mod run;
 mod sse;
 mod table;
+mod told;
+mod vllm_keys;
 
 pub use client::TargetError;
+pub use figures::{Figures, Workflows};
 pub use live::{Live, Reading};
 pub use options::{LoadOptions, Mode};
-pub use plan::{Lengths, Plan, Planned};
+pub use prompt::Ratio;
 pub use report::LoadReport;
 pub use run::run;
-pub use table::{HEADING, Row};
+pub use table::{HEADING, PARTS_HEADING, Part, Row};
 
 #[cfg(test)]
 mod tests;

@@ -1,22 +1,26 @@
-//! Paces a run: each request leaves when it is due, whatever became of the others.
+//! Paces a run: each flow begins when it is due, whatever became of the others.
 //!
-//! All requests live in one `JoinSet`, so that the end of the run, or dropping it, cancels them.
+//! All flows live in one `JoinSet`, so that the end of the run, or dropping it, cancels them.
 //! The loop measures how late it was itself: a generator that cannot keep its own schedule
 //! measures itself, and its figures are void.
 
-use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use tokio::task::{JoinError, JoinSet};
+use parking_lot::Mutex;
+use tokio::task::JoinSet;
 
-use super::attempt::{End, Run, Seen};
+use super::attempt::{Run, Sending, Who};
 use super::client::{Client, TargetError};
+use super::cpu::Used;
 use super::live::Live;
-use super::{LoadOptions, LoadReport, Mode, Plan, Planned};
+use super::{LoadOptions, LoadReport, Mode, Ratio};
+use crate::domain::Timestamp;
 use crate::lifecycle::Clock;
+use crate::workload::{Call, Flow, Flows, Offered, Pacing, Pause, Piece, Role, Seeds};
 
 /// Runs a load to its end, or until `stop` is ready: then no more is sent, what is open may
 /// still end within `grace`, and the report is of what was sent.
@@ -29,153 +33,153 @@ pub async fn run(
     stop: impl Future<Output = ()>,
 ) -> Result<LoadReport, TargetError> {
     let client = Client::resolve(&options.url).await?;
+    let until = AtomicU64::new(nanos(options.end()));
     let origin = clock.elapsed();
-    let run = Arc::new(Run { options, client, clock, origin, live });
+    let record = Mutex::default();
+    let mut run =
+        Run { options, client, clock, origin, live, ratio: Ratio::default(), until, record };
+    if run.options.calibrate {
+        run.ratio = calibrate(&run).await.unwrap_or_default();
+        *run.record.get_mut() = super::record::Record::default();
+        run.origin = clock.elapsed();
+    }
+    let run = Arc::new(run);
     let mut stop = pin!(stop);
-    let mut collected = Vec::new();
-    let offered_until = match run.options.mode {
-        Mode::Open(rate) => open(&run, rate, stop.as_mut(), &mut collected).await,
-        Mode::Closed(clients) => closed(&run, clients, stop.as_mut(), &mut collected).await,
+    let before = Used::read();
+    let mut tasks = JoinSet::new();
+    let stopped = match run.options.mode {
+        Mode::Open(rate) => open(&run, Some(rate), stop.as_mut(), &mut tasks).await,
+        Mode::Recorded => open(&run, None, stop.as_mut(), &mut tasks).await,
+        Mode::Closed(clients) => closed(&run, clients, stop.as_mut(), &mut tasks).await,
     };
-    Ok(LoadReport::of(&run.options, &collected, offered_until))
+    let offered_until = stopped.unwrap_or_else(|| run.options.end());
+    run.until.store(nanos(offered_until), Ordering::Relaxed);
+    let cpu =
+        Used::read().zip(before).and_then(|(now, before)| now.share_since(before, run.elapsed()));
+    drain(&run, tasks).await;
+    let mut record = std::mem::take(&mut *run.record.lock());
+    record.close();
+    Ok(LoadReport::of(&run.options, &record, offered_until, cpu, run.ratio))
 }
 
-/// The end of arrivals, from the start of the run.
-fn last_arrival(options: &LoadOptions) -> Duration {
-    options.warm_up.saturating_add(options.duration)
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
+/// Asks for one token after a short and a long prompt, and sees what the server counted.
+async fn calibrate(run: &Run) -> Option<Ratio> {
+    const WORDS: [u32; 2] = [64, 512];
+    for (seed, tokens) in (1_u64..).zip(WORDS) {
+        let prompt = vec![Piece { role: Role::User, seed: seed ^ run.options.texts << 8, tokens }];
+        let call = Call { prompt, output_tokens: 1, salt: seed };
+        let sending = Sending { who: Who::default(), call: &call, answers: &[], quoted: false };
+        run.call(run.elapsed(), sending).await?;
+    }
+    let counted: Vec<u64> = run.record.lock().seen.iter().map(|seen| seen.prompt).collect();
+    let [short, long] = counted.try_into().ok()?;
+    Ratio::of((WORDS[0], short), (WORDS[1], long))
+}
+
+/// Offers flows at `rate`, or as recorded; when it was stopped, if it was.
 async fn open(
     run: &Arc<Run>,
-    rate: f64,
+    rate: Option<f64>,
     mut stop: Pin<&mut impl Future<Output = ()>>,
-    collected: &mut Vec<Seen>,
-) -> Duration {
+    tasks: &mut JoinSet<()>,
+) -> Option<Duration> {
     let options = &run.options;
-    let end = last_arrival(options);
-    let mut open = Open::default();
-    let mut stopped_at = None;
-    for planned in Plan::open(options.seed, options.input, options.output, rate) {
-        if planned.due >= end {
+    let end = options.end();
+    let seeds = Seeds { requests: options.seed, texts: options.texts };
+    for (due, flow) in Offered::new(&options.workload, rate, Timestamp::ZERO, seeds) {
+        let due = due.saturating_since(Timestamp::ZERO);
+        if due >= end {
             break;
         }
-        if !open.wait_until(run, planned.due, stop.as_mut(), collected).await {
-            stopped_at = Some(run.elapsed());
-            break;
+        if !wait_until(run, due, stop.as_mut(), tasks).await {
+            return Some(run.elapsed());
         }
-        if open.tasks.len() >= options.max_in_flight {
-            let late = run.elapsed().saturating_sub(planned.due);
-            collected.push(Seen { late, ..Seen::new(planned.due, End::Dropped) });
-            continue;
-        }
-        open.send(run, planned);
+        tasks.spawn(Arc::clone(run).follow(due, Arc::new(flow)));
     }
-    if stopped_at.is_none() && !open.wait_until(run, end, stop, collected).await {
-        stopped_at = Some(run.elapsed());
-    }
-    open.drain(run, collected).await;
-    stopped_at.unwrap_or(end)
+    if wait_until(run, end, stop, tasks).await { None } else { Some(run.elapsed()) }
 }
 
+/// Holds `clients` to the end; when it was stopped, if it was.
 async fn closed(
     run: &Arc<Run>,
     clients: u32,
-    mut stop: Pin<&mut impl Future<Output = ()>>,
-    collected: &mut Vec<Seen>,
-) -> Duration {
+    stop: Pin<&mut impl Future<Output = ()>>,
+    tasks: &mut JoinSet<()>,
+) -> Option<Duration> {
     let options = &run.options;
-    let end = last_arrival(options);
-    let clients = (clients as usize).min(options.max_in_flight);
-    let mut open = Open::default();
-    let mut sleep = pin!(tokio::time::sleep(end.saturating_sub(run.elapsed())));
-    let mut stopped_at = None;
-    for planned in Plan::open(options.seed, options.input, options.output, 1.0) {
-        if open.tasks.len() >= clients {
-            tokio::select! {
-                biased;
-                () = &mut sleep => break,
-                () = stop.as_mut() => {
-                    stopped_at = Some(run.elapsed());
-                    break;
-                }
-                Some(ended) = open.tasks.join_next() => open.ended(ended, collected),
-            }
-        }
-        open.send(run, Planned { due: run.elapsed(), ..planned });
+    let seeds = Seeds { requests: options.seed, texts: options.texts };
+    let flows = Arc::new(Mutex::new(Flows::new(Arc::clone(&options.workload), seeds)));
+    let think = match &options.workload.pacing {
+        Pacing::Closed { think, .. } => *think,
+        Pacing::Open(_) | Pacing::Trace(_) => Pause::default(),
+    };
+    for number in 0..clients {
+        let (run, flows) = (Arc::clone(run), Arc::clone(&flows));
+        tasks.spawn(client(run, flows, think, u64::from(number)));
     }
-    open.drain(run, collected).await;
-    stopped_at.unwrap_or(end)
+    if wait_until(run, options.end(), stop, tasks).await { None } else { Some(run.elapsed()) }
 }
 
-/// Requests sent and not ended. Due times are kept here too, so that what is cancelled with its
-/// task is still counted.
-#[derive(Default)]
-struct Open {
-    tasks: JoinSet<(u64, Seen)>,
-    due: BTreeMap<u64, Duration>,
-    next: u64,
+/// One client of a closed loop.
+async fn client(run: Arc<Run>, flows: Arc<Mutex<Flows>>, think: Pause, number: u64) {
+    use rand::SeedableRng as _;
+    let mut rng = rand::rngs::StdRng::seed_from_u64(run.options.seed.wrapping_add(number));
+    while run.elapsed() < run.sends_until() {
+        let Some(flow) = next(&flows) else { return };
+        Arc::clone(&run).follow(run.elapsed(), Arc::new(flow)).await;
+        let pause = think.draw(&mut rng);
+        if !pause.is_zero() {
+            tokio::time::sleep(pause).await;
+        }
+    }
 }
 
-impl Open {
-    fn send(&mut self, run: &Arc<Run>, planned: Planned) {
-        run.live.sent();
-        let (shared, number) = (run.clone(), self.next);
-        self.tasks.spawn(async move { (number, shared.follow(&planned).await) });
-        self.due.insert(number, planned.due);
-        self.next += 1;
-    }
+fn next(flows: &Mutex<Flows>) -> Option<Flow> {
+    flows.lock().next()
+}
 
-    /// Waits until `due`, taking in what ends meanwhile; false when stopped before.
-    async fn wait_until(
-        &mut self,
-        run: &Run,
-        due: Duration,
-        mut stop: Pin<&mut impl Future<Output = ()>>,
-        collected: &mut Vec<Seen>,
-    ) -> bool {
-        let ahead = due.saturating_sub(run.elapsed());
-        if ahead.is_zero() {
-            // A timer fires at the next millisecond at best, even one that is due: with it, a
-            // loop that is behind would send a thousand a second and never catch up.
-            while let Some(ended) = self.tasks.try_join_next() {
-                self.ended(ended, collected);
-            }
-            return tokio::select! {
-                biased;
-                () = stop.as_mut() => false,
-                () = tokio::task::yield_now() => true,
-            };
-        }
-        let mut sleep = pin!(tokio::time::sleep(ahead));
-        loop {
-            tokio::select! {
-                biased;
-                () = &mut sleep => return true,
-                () = stop.as_mut() => return false,
-                Some(ended) = self.tasks.join_next() => self.ended(ended, collected),
-            }
+/// Waits until `due`, taking in what ends meanwhile; false when stopped before.
+async fn wait_until(
+    run: &Run,
+    due: Duration,
+    mut stop: Pin<&mut impl Future<Output = ()>>,
+    tasks: &mut JoinSet<()>,
+) -> bool {
+    let ahead = due.saturating_sub(run.elapsed());
+    if ahead.is_zero() {
+        // A timer fires at the next millisecond at best, even one that is due: with it, a
+        // loop that is behind would send a thousand a second and never catch up.
+        while tasks.try_join_next().is_some() {}
+        return tokio::select! {
+            biased;
+            () = stop.as_mut() => false,
+            () = tokio::task::yield_now() => true,
+        };
+    }
+    let mut sleep = pin!(tokio::time::sleep(ahead));
+    loop {
+        tokio::select! {
+            biased;
+            () = &mut sleep => return true,
+            () = stop.as_mut() => return false,
+            Some(_ended) = tasks.join_next() => {}
         }
     }
+}
 
-    /// A task that did not end by itself stays in `due`, and is counted as cancelled.
-    fn ended(&mut self, ended: Result<(u64, Seen), JoinError>, collected: &mut Vec<Seen>) {
-        if let Ok((number, seen)) = ended {
-            self.due.remove(&number);
-            collected.push(seen);
+/// Lets what is open end within the grace, then cancels the rest.
+async fn drain(run: &Run, mut tasks: JoinSet<()>) {
+    let mut grace = pin!(tokio::time::sleep(run.options.grace));
+    while !tasks.is_empty() {
+        tokio::select! {
+            biased;
+            () = &mut grace => break,
+            Some(_ended) = tasks.join_next() => {}
         }
     }
-
-    /// Lets what is open end within the grace, then cancels the rest.
-    async fn drain(mut self, run: &Run, collected: &mut Vec<Seen>) {
-        let mut grace = pin!(tokio::time::sleep(run.options.grace));
-        while !self.tasks.is_empty() {
-            tokio::select! {
-                biased;
-                () = &mut grace => break,
-                Some(ended) = self.tasks.join_next() => self.ended(ended, collected),
-            }
-        }
-        self.tasks.shutdown().await;
-        collected.extend(self.due.into_values().map(|due| Seen::new(due, End::Cancelled)));
-    }
+    tasks.shutdown().await;
 }

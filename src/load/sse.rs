@@ -15,8 +15,13 @@ const MAX_LINE_BYTES: usize = 1 << 20;
 pub(super) enum Frame {
     /// Text, reasoning or a tool call: the user saw something.
     Content,
-    /// Output tokens, as the server counted them.
-    Usage(u64),
+    /// Tokens, as the server counted them.
+    Usage {
+        /// Of the prompt, where it said so.
+        prompt: Option<u64>,
+        /// Of the answer.
+        output: u64,
+    },
     /// An error in the stream, with its message.
     Error(String),
     /// `[DONE]`.
@@ -50,10 +55,17 @@ struct Delta {
 
 #[derive(Deserialize)]
 struct Usage {
+    prompt_tokens: Option<u64>,
     completion_tokens: u64,
 }
 
 impl Choice {
+    /// Adds its text, as a client that keeps the conversation does.
+    fn append_to(&self, text: &mut String) {
+        let delta = self.delta.as_ref().and_then(|delta| delta.content.as_deref());
+        text.push_str(self.text.as_deref().or(delta).unwrap_or_default());
+    }
+
     fn has_content(&self) -> bool {
         let full = |text: &Option<String>| text.as_ref().is_some_and(|text| !text.is_empty());
         full(&self.text)
@@ -70,7 +82,9 @@ impl Choice {
 /// Cuts a stream's bytes into lines and reads their frames.
 #[derive(Debug, Default)]
 pub(super) struct Reader {
-    rest: BytesMut,
+    pub(super) rest: BytesMut,
+    /// The answer's text so far, where it is wanted.
+    pub(super) text: Option<String>,
 }
 
 impl Reader {
@@ -79,7 +93,7 @@ impl Reader {
         self.rest.extend_from_slice(bytes);
         while let Some(end) = memchr(b'\n', &self.rest) {
             let line = self.rest.split_to(end + 1);
-            read(line.trim_ascii_end(), frames);
+            read(line.trim_ascii_end(), frames, self.text.as_mut());
         }
         if self.rest.len() > MAX_LINE_BYTES {
             self.rest.clear();
@@ -88,7 +102,7 @@ impl Reader {
     }
 }
 
-fn read(line: &[u8], frames: &mut Vec<Frame>) {
+fn read(line: &[u8], frames: &mut Vec<Frame>, text: Option<&mut String>) {
     let Some(data) = line.strip_prefix(b"data:") else { return };
     let data = data.trim_ascii_start();
     if data == b"[DONE]" {
@@ -106,8 +120,11 @@ fn read(line: &[u8], frames: &mut Vec<Frame>) {
     if chunk.choices.iter().any(Choice::has_content) {
         frames.push(Frame::Content);
     }
+    if let Some(text) = text {
+        chunk.choices.iter().for_each(|choice| choice.append_to(text));
+    }
     if let Some(usage) = chunk.usage {
-        frames.push(Frame::Usage(usage.completion_tokens));
+        frames.push(Frame::Usage { prompt: usage.prompt_tokens, output: usage.completion_tokens });
     }
 }
 
@@ -132,7 +149,7 @@ mod tests {
         let frames = frames(&[STREAM]);
         let content = frames.iter().filter(|frame| **frame == Frame::Content).map(|_| 1_u64).sum();
         let usage = frames.iter().find_map(|frame| match frame {
-            Frame::Usage(tokens) => Some(*tokens),
+            Frame::Usage { output, .. } => Some(*output),
             _ => None,
         });
         assert!(content > 0 && usage.is_some_and(|tokens| tokens >= content));

@@ -4,7 +4,7 @@
 
 use std::fmt;
 
-use super::LoadReport;
+use super::{Figures, LoadReport};
 use crate::stats::Quantiles;
 
 /// The heading over [`Row`]s; times are milliseconds.
@@ -17,7 +17,7 @@ pub struct Row<'a>(pub &'a LoadReport);
 
 impl fmt::Display for Row<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let report = self.0;
+        let report = &self.0.all;
         let bad = report.errors + report.cancelled + report.dropped;
         let told = share(report.refusals_with_retry_after, report.refusals);
         write!(
@@ -41,9 +41,41 @@ impl fmt::Display for Row<'_> {
             pick(report.itl_seconds, |of| of.p99),
             pick(report.refusal_seconds, |of| of.p99),
             Cell(told.map(|share| share * 100.0), 12),
-            pick(report.lateness_seconds, |of| of.p99),
+            pick(self.0.lateness_seconds, |of| of.p99),
         )?;
-        report.void.as_ref().map_or(Ok(()), |why| write!(f, "  VOID: {why}"))
+        self.0.void.as_ref().map_or(Ok(()), |why| write!(f, "  VOID: {why}"))
+    }
+}
+
+/// The heading over [`Part`]s.
+pub const PARTS_HEADING: &str = "part             offered/s    good/s  good%  shed% errors tries ttft_p50 ttft_p95 \
+    tpot_p95  itl_p99  e2e_p95";
+
+/// One class or tenant as one line.
+#[derive(Clone, Copy, Debug)]
+pub struct Part<'a>(pub &'a str, pub &'a Figures);
+
+impl fmt::Display for Part<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(name, part) = self;
+        let bad = part.errors + part.cancelled + part.dropped;
+        let pick = |of: Option<Quantiles>, pick: fn(Quantiles) -> f64| {
+            Cell(of.map(|of| pick(of) * 1e3), 8)
+        };
+        write!(
+            f,
+            "{name:<16} {:9.1} {:9.1} {:6.1} {:6.1} {bad:6} {:5.2} {} {} {} {} {}",
+            part.offered_per_second,
+            part.goodput_per_second,
+            part.goodput_share * 100.0,
+            share(part.shed, part.offered).unwrap_or_default() * 100.0,
+            part.attempts_per_call,
+            pick(part.ttft_seconds, |of| of.p50),
+            pick(part.ttft_seconds, |of| of.p95),
+            pick(part.tpot_seconds, |of| of.p95),
+            pick(part.itl_seconds, |of| of.p99),
+            pick(part.e2e_seconds, |of| of.p95),
+        )
     }
 }
 
@@ -66,7 +98,8 @@ fn share(part: u64, whole: u64) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{LoadOptions, Mode};
+    use super::super::record::Record;
+    use super::super::{LoadOptions, Mode, Ratio};
     use super::*;
     use std::time::Duration;
 
@@ -74,9 +107,16 @@ mod tests {
     fn a_row_has_as_many_cells_as_the_heading() {
         let options =
             LoadOptions::new("http://localhost".parse().unwrap(), "tiny", Mode::Open(1.0));
-        let mut report = LoadReport::of(&options, &[], Duration::from_secs(1));
+        let mut report = LoadReport::of(
+            &options,
+            &Record::default(),
+            Duration::from_secs(1),
+            None,
+            Ratio::default(),
+        );
         assert!(report.void.take().is_some(), "nothing offered says nothing");
         let cells = |line: &str| line.split_whitespace().count();
         assert_eq!(cells(&Row(&report).to_string()), cells(HEADING));
+        assert_eq!(cells(&Part("chat", &report.all).to_string()), cells(PARTS_HEADING));
     }
 }

@@ -19,6 +19,7 @@ use tokio::task::JoinSet;
 
 use super::*;
 use crate::lifecycle::Clock;
+use crate::workload::{Class, ClientModel, FollowUp, Lengths, Pause, Workload};
 
 type Answer = UnsyncBoxBody<Bytes, Infallible>;
 
@@ -116,7 +117,6 @@ fn options(url: http::Uri, mode: Mode) -> LoadOptions {
     let mut options = LoadOptions::new(url, "tiny", mode);
     options.duration = Duration::from_millis(300);
     options.grace = Duration::from_millis(300);
-    options.slo = crate::domain::Slo::default();
     options
 }
 
@@ -130,44 +130,56 @@ async fn every_outcome_is_told_apart_and_they_add_up() {
     let (url, served, _server) = serve(script).await;
     let report = run_all(options(url, Mode::Open(200.0))).await;
     assert_eq!(
-        report.offered,
-        report.ok + report.shed + report.errors + report.cancelled + report.dropped
+        report.all.offered,
+        report.all.ok
+            + report.all.shed
+            + report.all.errors
+            + report.all.cancelled
+            + report.all.dropped
     );
-    assert_eq!(report.offered, served.load(Ordering::Relaxed));
-    let share = report.offered / 5;
-    for (seen, of_five) in
-        [(report.ok, 1), (report.shed, 1), (report.errors, 2), (report.cancelled, 1)]
-    {
+    assert_eq!(report.all.offered, served.load(Ordering::Relaxed));
+    let share = report.all.offered / 5;
+    for (seen, of_five) in [
+        (report.all.ok, 1),
+        (report.all.shed, 1),
+        (report.all.errors, 2),
+        (report.all.cancelled, 1),
+    ] {
         assert!(seen >= share * of_five && seen <= (share + 1) * of_five, "{report:?}");
     }
-    assert_eq!(report.reasons["queue_full"], report.shed);
-    assert_eq!(report.refusals_with_retry_after, report.refusals);
-    assert_eq!(report.good, report.ok);
-    assert!(report.error_kinds["no_done"] >= share && report.error_kinds["stream_error"] >= share);
+    assert_eq!(report.all.reasons["queue_full"], report.all.shed);
+    assert_eq!(report.all.refusals_with_retry_after, report.all.refusals);
+    assert_eq!(report.all.good, report.all.ok);
+    assert!(
+        report.all.error_kinds["no_done"] >= share
+            && report.all.error_kinds["stream_error"] >= share
+    );
 }
 
 #[tokio::test]
 async fn a_client_that_retries_gets_through_and_every_refusal_is_counted() {
     let (url, served, _server) = serve(&[Do::Refuse]).await;
     let mut options = options(url, Mode::Open(100.0));
-    options.retries = 2;
+    let mut workload = Workload::of(Class::fixed(128, 64));
+    workload.client = ClientModel::OpenAiPython { retries: 2 };
+    options.workload = Arc::new(workload);
     let report = run_all(options).await;
-    assert_eq!(report.shed, report.offered);
-    assert_eq!(report.refusals, report.offered * 3);
-    assert_eq!(served.load(Ordering::Relaxed), report.offered * 3);
+    assert_eq!(report.all.shed, report.all.offered);
+    assert_eq!(report.all.refusals, report.all.offered * 3);
+    assert_eq!(served.load(Ordering::Relaxed), report.all.offered * 3);
 }
 
 #[tokio::test]
 async fn connections_closed_by_the_server_cost_nothing() {
     let (url, _, _server) = serve(&[Do::CloseAfter, Do::Stream]).await;
     let report = run_all(options(url, Mode::Open(200.0))).await;
-    assert_eq!(report.ok, report.offered);
+    assert_eq!(report.all.ok, report.all.offered);
     assert_eq!(
-        report.itl_seconds.unwrap().count,
-        usize::try_from(report.ok).unwrap(),
+        report.all.itl_seconds.unwrap().count,
+        usize::try_from(report.all.ok).unwrap(),
         "two frames have one gap"
     );
-    let tokens = report.tokens_per_second / report.ok_per_second;
+    let tokens = report.all.tokens_per_second / report.all.ok_per_second;
     assert!((tokens - 5.0).abs() < 1e-6, "usage counts, not frames: {tokens}");
 }
 
@@ -175,7 +187,7 @@ async fn connections_closed_by_the_server_cost_nothing() {
 async fn a_closed_loop_holds_its_clients() {
     let (url, served, _server) = serve(&[Do::Hang]).await;
     let report = run_all(options(url, Mode::Closed(3))).await;
-    assert_eq!((report.offered, report.cancelled), (3, 3));
+    assert_eq!((report.all.offered, report.all.cancelled), (3, 3));
     assert_eq!(served.load(Ordering::Relaxed), 3);
 }
 
@@ -185,7 +197,7 @@ async fn more_than_may_be_open_is_dropped_and_voids_the_run() {
     let mut options = options(url, Mode::Open(100.0));
     options.max_in_flight = 2;
     let report = run_all(options).await;
-    assert_eq!(report.dropped + 2, report.offered);
+    assert_eq!(report.all.dropped + 2, report.all.offered);
     assert!(report.void.is_some());
 }
 
@@ -195,7 +207,7 @@ async fn a_stopped_run_reports_what_was_sent() {
     let mut options = options(url, Mode::Open(100.0));
     options.duration = Duration::from_hours(1);
     let report = run(options, Clock::start(), Arc::default(), ready(())).await.unwrap();
-    assert_eq!(report.offered, served.load(Ordering::Relaxed));
+    assert_eq!(report.all.offered, served.load(Ordering::Relaxed));
 }
 
 #[tokio::test]
@@ -211,7 +223,44 @@ async fn pacing_keeps_its_schedule_far_above_a_thousand_a_second() {
     options.duration = Duration::from_secs(2);
     options.max_in_flight = 0;
     let report = run_all(options).await;
-    assert!(report.offered_per_second > 4500.0);
+    assert!(report.all.offered_per_second > 4500.0);
     let late = report.lateness_seconds.unwrap();
     assert!(late.max <= 0.003, "timers have a millisecond: {late:?}");
+}
+
+fn session(stages: u32, width: u32) -> Arc<Workload> {
+    let follow_up = FollowUp {
+        stages: Lengths::Fixed(stages),
+        width: Lengths::Fixed(width),
+        new_tokens: Lengths::Fixed(5),
+        pause: Pause::default(),
+        max_prompt_tokens: u32::MAX,
+        e2e: None,
+    };
+    Arc::new(Workload::of(Class { follow_up: Some(follow_up), ..Class::fixed(20, 5) }))
+}
+
+#[tokio::test]
+async fn a_session_goes_on_after_each_answer_and_ends_at_the_first_that_fails() {
+    for (script, whole) in [(&[Do::Stream][..], true), (&[Do::Cut][..], false)] {
+        let (url, served, _server) = serve(script).await;
+        let mut options = options(url, Mode::Closed(2));
+        options.workload = session(3, 1);
+        let report = run_all(options).await;
+        let flows = &report.workflows["all"];
+        assert!(flows.ended > 0, "{report:?}");
+        assert_eq!(flows.whole == flows.ended, whole);
+        assert_eq!(flows.calls, flows.ended * if whole { 3 } else { 1 });
+        assert!(served.load(Ordering::Relaxed) >= flows.calls);
+    }
+}
+
+#[tokio::test]
+async fn a_stage_is_over_when_all_its_calls_are() {
+    let (url, _, _server) = serve(&[Do::Stream, Do::Stream, Do::Hang]).await;
+    let mut options = options(url, Mode::Closed(1));
+    options.workload = session(1, 3);
+    let report = run_all(options).await;
+    assert!(report.workflows.is_empty(), "one of three hangs");
+    assert_eq!((report.all.offered, report.all.ok, report.all.cancelled), (3, 2, 1));
 }
