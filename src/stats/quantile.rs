@@ -49,7 +49,7 @@ fn index(at: f64, n: usize) -> Option<usize> {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "sample counts stay far below 2^52")]
-fn as_f64(n: usize) -> f64 {
+pub(super) fn as_f64(n: usize) -> f64 {
     n as f64
 }
 
