@@ -9,6 +9,9 @@ pub mod key;
 pub mod load;
 pub mod replica;
 pub mod serve;
+pub mod sweep;
+mod sweep_files;
+mod sweep_html;
 pub mod workload;
 
 use std::io::Write;
@@ -32,6 +35,8 @@ enum Command {
     Replica(replica::ReplicaArgs),
     /// Offer load in an open loop and show what came back
     Load(load::LoadArgs),
+    /// Find the knee of a server, and write its limits
+    Sweep(sweep::SweepArgs),
     /// Validate a configuration, and show what a reload would change
     Check(check::CheckArgs),
     /// Make a tenant's key, or the digest of one
@@ -47,6 +52,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Demo(args) => demo::run(&args, &mut out),
         Command::Replica(args) => replica::run(&args, &mut out),
         Command::Load(args) => load::run(&args, &mut out),
+        Command::Sweep(args) => sweep::run(&args, &mut out),
         Command::Check(args) => check::run(&args, &mut out).map_err(Into::into),
         Command::Key(command) => key::run(&command, &mut std::io::stdin().lock(), &mut out),
     };

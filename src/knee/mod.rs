@@ -4,8 +4,10 @@
 //! next and is told what was seen there; a [`Level`] judges it. Who offers the load is not known
 //! here: `load` does it live, `sim` in virtual time.
 
+mod binding;
 mod level;
 mod search;
 
+pub use binding::{Binding, Shown, binding};
 pub use level::{Judgement, Level, Observed, Targets, Verdict};
 pub use search::{Ask, Found, Search, SearchOptions};

@@ -120,6 +120,11 @@ impl Client {
         Request::post(&*self.path).header(http::header::HOST, &*self.authority)
     }
 
+    /// The start of a request that only reads.
+    pub(super) fn get(&self) -> http::request::Builder {
+        Request::get(&*self.path).header(http::header::HOST, &*self.authority)
+    }
+
     /// Sends `request` and waits for the head of its answer. An idle connection that turns out
     /// to be closed is replaced by a fresh one, once.
     pub(super) async fn send(

@@ -13,15 +13,18 @@ mod cpu;
 mod figures;
 mod flow;
 mod live;
+mod observed;
 mod options;
 mod prompt;
 mod record;
 mod report;
 mod run;
 mod sse;
+mod sweep;
 mod table;
 mod told;
 mod vllm_keys;
+mod watch;
 
 pub use client::TargetError;
 pub use figures::{Figures, Workflows};
@@ -30,6 +33,7 @@ pub use options::{LoadOptions, Mode};
 pub use prompt::Ratio;
 pub use report::LoadReport;
 pub use run::run;
+pub use sweep::{Knee, Sweep, SweepError, SweepLevel, SweepOptions, SweepResult, SweepRun};
 pub use table::{HEADING, PARTS_HEADING, Part, Row};
 
 #[cfg(test)]

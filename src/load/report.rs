@@ -55,7 +55,7 @@ pub struct LoadReport {
     pub void: Option<String>,
     /// The same in the keys of vLLM.
     #[serde(flatten)]
-    vllm: VllmKeys,
+    pub(super) vllm: VllmKeys,
 }
 
 impl LoadReport {

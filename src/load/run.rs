@@ -17,8 +17,10 @@ use super::attempt::{Run, Sending, Who};
 use super::client::{Client, TargetError};
 use super::cpu::Used;
 use super::live::Live;
+use super::observed::observed;
 use super::{LoadOptions, LoadReport, Mode, Ratio};
 use crate::domain::Timestamp;
+use crate::knee::Observed;
 use crate::lifecycle::Clock;
 use crate::workload::{Call, Flow, Flows, Offered, Pacing, Pause, Piece, Role, Seeds};
 
@@ -32,6 +34,16 @@ pub async fn run(
     live: Arc<Live>,
     stop: impl Future<Output = ()>,
 ) -> Result<LoadReport, TargetError> {
+    Box::pin(run_observed(options, clock, live, stop)).await.map(|(report, _)| report)
+}
+
+/// As [`run`], with the series that a search for the knee needs.
+pub(super) async fn run_observed(
+    options: LoadOptions,
+    clock: Clock,
+    live: Arc<Live>,
+    stop: impl Future<Output = ()>,
+) -> Result<(LoadReport, Observed), TargetError> {
     let client = Client::resolve(&options.url).await?;
     let until = AtomicU64::new(nanos(options.end()));
     let origin = clock.elapsed();
@@ -59,7 +71,8 @@ pub async fn run(
     drain(&run, tasks).await;
     let mut record = std::mem::take(&mut *run.record.lock());
     record.close();
-    Ok(LoadReport::of(&run.options, &record, offered_until, cpu, run.ratio))
+    let observed = observed(&run.options, &record, offered_until);
+    Ok((LoadReport::of(&run.options, &record, offered_until, cpu, run.ratio), observed))
 }
 
 fn nanos(duration: Duration) -> u64 {
