@@ -91,6 +91,7 @@ impl SweepArgs {
             None => Workload::of(Class {
                 prompt: Lengths::around(self.input, self.spread),
                 output: Lengths::around(self.output, self.spread),
+                slo: self.slo(),
                 ..Class::fixed(1, 1)
             }),
         };

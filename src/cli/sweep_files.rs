@@ -117,9 +117,10 @@ fn scorecard(result: &SweepResult) -> String {
     text
 }
 
-/// A limits file; `None` where no rate passed.
+/// A limits file; `None` where no rate passed, or none failed: then the knee lies higher.
 fn limits(result: &SweepResult, from: &Origin<'_>) -> Option<String> {
     let knee = result.knee.as_ref()?;
+    let high = knee.found.high?;
     let each = knee.in_flight / f64::from(from.replicas);
     let mut text = format!(
         "# Written by `weir sweep`. The limit stands a little above the calls in flight at the knee.\n\
@@ -139,11 +140,10 @@ fn limits(result: &SweepResult, from: &Origin<'_>) -> Option<String> {
         .filter_map(|(name, target)| Some(format!("{name} = {:?}", span(target?))))
         .collect();
     let quick = if result.quick { ", quick" } else { "" };
-    let high = knee.found.high.map_or("?".to_owned(), |high| format!("{high:.2}"));
     let hardware = from.hardware.map(|hardware| format!("hardware = {hardware:?}\n"));
     write!(
         text,
-        "{}slo = {{ {} }}\nsweep = \"{:.2} to {high} requests/s, {:?} binds{quick}\"\n",
+        "{}slo = {{ {} }}\nsweep = \"{:.2} to {high:.2} requests/s, {:?} binds{quick}\"\n",
         hardware.unwrap_or_default(),
         targets.join(", "),
         knee.found.low.unwrap_or(0.0),
@@ -155,4 +155,102 @@ fn limits(result: &SweepResult, from: &Origin<'_>) -> Option<String> {
 
 fn span(duration: Duration) -> String {
     humantime::format_duration(duration).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::LimitsFile;
+    use crate::knee::{Binding, Found, Judgement, Shown, Verdict};
+    use crate::load::{Figures, Knee, SweepLevel};
+
+    fn result(high: Option<f64>) -> SweepResult {
+        let shown = Shown { kv_usage: Some(0.5), ..Shown::default() };
+        let judgement = Judgement {
+            verdict: Verdict::Pass,
+            why: "a < b & c".to_owned(),
+            ttft_p95: None,
+            itl_p99: None,
+            in_flight: 80.0,
+        };
+        let level = SweepLevel {
+            rate: 19.0,
+            runs: 1,
+            judgement,
+            ttft_p50: Some(0.2),
+            ttft_p99: None,
+            goodput_per_second: 18.5,
+            shown,
+        };
+        let found = Found { low: Some(19.0), high };
+        let knee = Knee { found, in_flight: 80.0, binding: Binding::Compute, shown };
+        SweepResult {
+            knee: Some(knee),
+            quick: true,
+            finished: high.is_some(),
+            idle: Figures::default(),
+            levels: vec![level],
+            vllm: Some(serde_json::json!({ "completed": 7 })),
+        }
+    }
+
+    fn origin(slo: &Slo) -> Origin<'_> {
+        let wall = SystemTime::UNIX_EPOCH;
+        Origin { wall, model: "a \"tiny\" one", hardware: Some("2x CPU"), slo, replicas: 2 }
+    }
+
+    #[test]
+    fn the_limits_are_a_limits_file_of_the_configuration() {
+        let slo = Slo { ttft: Some(Duration::from_millis(1500)), ..Slo::default() };
+        let text = limits(&result(Some(19.6)), &origin(&slo)).unwrap();
+        let _read: LimitsFile = toml::from_str(&text).unwrap_or_else(|e| panic!("{e}\n{text}"));
+        // 80 in flight on two replicas, 1.08 x.
+        assert!(text.contains("in_flight = 44\n") && text.contains("quick"), "{text}");
+        assert_eq!(limits(&result(None), &origin(&slo)), None, "a bracket without a top");
+    }
+
+    #[test]
+    fn a_folder_takes_up_its_own_sweep_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let settings = Settings {
+            url: "http://a".to_owned(),
+            model: "tiny".to_owned(),
+            workload: String::new(),
+            slo: String::new(),
+            quick: true,
+            window_seconds: None,
+            seed: 1,
+        };
+        assert!(earlier(folder.path(), &settings).unwrap().is_empty());
+        let run = SweepRun {
+            rate: 0.1 + 0.2,
+            replicate: 0,
+            observed: crate::knee::Observed { ttft: vec![0.1], ..Default::default() },
+            shown: Shown::default(),
+            goodput_per_second: 1.0,
+            tokens_per_second: 2.0,
+            void: None,
+            vllm: serde_json::Value::Null,
+        };
+        keep(folder.path(), 0, &run).unwrap();
+        assert_eq!(earlier(folder.path(), &settings).unwrap(), [run]);
+        let other = Settings { seed: 2, ..settings };
+        assert!(earlier(folder.path(), &other).is_err());
+    }
+
+    #[test]
+    fn every_file_is_written_and_the_page_needs_no_network() {
+        let folder = tempfile::tempdir().unwrap();
+        let slo = Slo { ttft: Some(Duration::from_secs(1)), ..Slo::default() };
+        write(folder.path(), &result(Some(19.6)), &origin(&slo)).unwrap();
+        let read = |name: &str| fs::read_to_string(folder.path().join(name)).unwrap();
+        let json: serde_json::Value = serde_json::from_str(&read("result.json")).unwrap();
+        assert_eq!((&json["knee"]["binding"], &json["completed"]), (&"compute".into(), &7.into()));
+        let card = read("scorecard.csv");
+        let columns: Vec<usize> = card.lines().map(|line| line.split(',').count()).collect();
+        assert_eq!(columns, [15, 15]);
+        let page = read("report.html");
+        assert!(page.contains("<svg") && page.contains("a &lt; b &amp; c"));
+        assert!(!page.contains("http") && !page.contains("<script"));
+    }
 }

@@ -4,7 +4,9 @@
 //! The same [`Engine`] runs in virtual time here and in real time behind HTTP in `replica`.
 
 mod engine;
+mod sweep;
 
 pub use engine::{
     Counters, Emission, Engine, EngineParams, Finish, Histogram, Job, Step, chain_hash,
 };
+pub use sweep::{observe, search};
