@@ -37,6 +37,8 @@ enum Command {
     Load(load::LoadArgs),
     /// Find the knee of a server, and write its limits
     Sweep(sweep::SweepArgs),
+    /// Say what a recorded load is like
+    Workload(workload::WorkloadArgs),
     /// Validate a configuration, and show what a reload would change
     Check(check::CheckArgs),
     /// Make a tenant's key, or the digest of one
@@ -53,6 +55,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Replica(args) => replica::run(&args, &mut out),
         Command::Load(args) => load::run(&args, &mut out),
         Command::Sweep(args) => sweep::run(&args, &mut out),
+        Command::Workload(args) => workload::run(&args, &mut out),
         Command::Check(args) => check::run(&args, &mut out).map_err(Into::into),
         Command::Key(command) => key::run(&command, &mut std::io::stdin().lock(), &mut out),
     };

@@ -8,6 +8,7 @@
 //! It speaks plain HTTP/1.1 and chat streams alone, to one address.
 
 mod attempt;
+mod character;
 mod client;
 mod cpu;
 mod figures;
@@ -26,6 +27,7 @@ mod told;
 mod vllm_keys;
 mod watch;
 
+pub use character::Character;
 pub use client::TargetError;
 pub use figures::{Figures, Workflows};
 pub use live::{Live, Reading};
