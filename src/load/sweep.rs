@@ -371,3 +371,42 @@ fn check_idle(
     }
     Ok(e2e.mean.max(1e-3))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::Ratio;
+    use super::super::attempt::{End, Seen, Who};
+    use super::super::record::Record;
+    use super::*;
+
+    /// What the baseline says of a server that answers so.
+    fn idle(ttft: Option<u64>, status: u16, end: End) -> Result<f64, SweepError> {
+        let url: Uri = "http://replica:8000".parse().unwrap();
+        let load = LoadOptions::new(url, "tiny", Mode::Closed(1));
+        let slo = Slo { ttft: Some(Duration::from_secs(1)), ..Slo::default() };
+        let seen = Seen {
+            ttft: ttft.map(Duration::from_millis),
+            e2e: Duration::from_secs(3),
+            statuses: [(status, 1)].into(),
+            ..Seen::new(Duration::ZERO, Who::default(), end)
+        };
+        let record = Record { seen: vec![seen], ..Record::default() };
+        let until = load.end();
+        let report = LoadReport::of(&load, &record, until, None, Ratio::default());
+        let options = SweepOptions { load, slo, quick: true, window: None, metrics: Vec::new() };
+        check_idle(&options, &targets(&slo)?, &report)
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_target_is_told_apart() {
+        let refused = |status| idle(None, status, End::Error("status_4xx"));
+        assert!(matches!(refused(401), Err(SweepError::Key(_, 401))));
+        assert!(matches!(refused(404), Err(SweepError::Model(_, model)) if model == "tiny"));
+        assert!(matches!(refused(0), Err(SweepError::Unreachable(_))));
+        assert!(matches!(refused(500), Err(SweepError::NoSuccess(_))));
+        let slow = idle(Some(1500), 200, End::Ok).unwrap_err().to_string();
+        assert!(slow.contains("idle server misses") && slow.contains("1.500 s"), "{slow}");
+        assert!((idle(Some(300), 200, End::Ok).unwrap() - 3.0).abs() < 1e-9);
+        assert!(matches!(targets(&Slo::default()), Err(SweepError::NoTarget)));
+    }
+}
