@@ -169,7 +169,7 @@ impl Sweep {
         for url in &options.metrics {
             metrics.push(Client::resolve(url).await?);
         }
-        let least = if options.quick { 15.0 } else { 120.0_f64.max(5.0 * e2e) };
+        let least = if options.quick { 45.0_f64.max(5.0 * e2e) } else { 120.0_f64.max(5.0 * e2e) };
         let mut sweep = Self {
             window: options.window.unwrap_or(Duration::from_secs_f64(least)),
             search: Search::new(if options.quick { quick } else { whole }),
@@ -198,8 +198,8 @@ impl Sweep {
 
     /// How long the next run takes, without its drain.
     pub fn duration(&self, ask: &Ask) -> Duration {
-        let requests = if self.options.quick { 150.0 } else { 1000.0 };
-        let most = if self.options.quick { 45.0 } else { 1800.0 };
+        let requests = if self.options.quick { 300.0 } else { 1000.0 };
+        let most = if self.options.quick { 60.0 } else { 1800.0 };
         if self.options.window.is_some() {
             return self.window;
         }
@@ -218,7 +218,8 @@ impl Sweep {
             mode: Mode::Open(ask.rate),
             seed: self.options.load.seed + u64::try_from(ask.replicate).unwrap_or(0),
             texts: self.options.load.texts.wrapping_add(1 + number),
-            warm_up: Duration::ZERO,
+            // From empty to full takes some answers' time; a run that begins empty flatters.
+            warm_up: Duration::from_secs_f64(3.0 * e2e),
             duration: self.duration(&ask),
             grace: Duration::from_secs_f64(2.0 * self.targets.ttft + 5.0 * e2e + 2.0),
             ..self.options.load.clone()
