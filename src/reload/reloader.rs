@@ -134,7 +134,10 @@ impl Reloader {
         if report.outcome != Outcome::Unchanged {
             self.handle.remember(report.clone(), self.clock.wall());
         }
-        (self.observer)(&report, &self.handle.running());
+        // The same faulty files looked at once more are no news: what was refused stays refused.
+        if report.outcome != Outcome::Unchanged || self.handle.refusal().is_none() {
+            (self.observer)(&report, &self.handle.running());
+        }
         report
     }
 

@@ -178,3 +178,22 @@ async fn a_limits_file_wins_and_is_followed() {
     };
     assert!(errors.to_string().starts_with("limits.toml:2: limits.in_flight: 0 is out of range"));
 }
+
+#[tokio::test]
+async fn a_refused_file_that_is_looked_at_again_is_still_refused() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("weir.toml");
+    fs::write(&path, text(96)).unwrap();
+    let told = Arc::new(parking_lot::Mutex::new(Vec::new()));
+    let tell = Arc::clone(&told);
+    let observer = move |report: &Report, _: &Running| tell.lock().push(report.outcome.as_str());
+    let mut reloader =
+        Reloader::start(Loader::new(path.clone()), Clock::start(), observer).unwrap();
+    fs::write(&path, "nonsense").unwrap();
+    reloader.reload(Cause::File);
+    reloader.reload(Cause::File);
+    assert_eq!(*told.lock(), ["refused"], "the gauge would say that it was taken");
+    fs::write(&path, text(96)).unwrap();
+    reloader.reload(Cause::File);
+    assert_eq!(*told.lock(), ["refused", "unchanged"]);
+}
