@@ -5,7 +5,8 @@
 #
 # Four simulated replicas of 64 sequences. The peers' caps are tuned on the base mix at 1.2 x; then
 # every situation is run through every proxy in turn, with the same requests. A cell is the share
-# of what was *offered* that met its class's SLO; "reach" is what a careful simulation came to.
+# of what was *offered* that met its class's SLO; "reach" is the figure to come near to. Loads and
+# KV sizes of the rows "prefixes" and "long" are first guesses, not yet set against a measured knee.
 # One seed is one draw: gaps under 4 points mean nothing.
 #
 #   ROWS      situations, in their order below ("base-1.2 base-2 rag-heavy slower one-slow bursts

@@ -167,9 +167,10 @@ mod tests {
         assert!(found.width().unwrap() < 0.35, "{found:?}");
     }
 
-    /// `cargo test --release --lib -- --ignored --nocapture two_hundred`
+    /// `cargo test --release --lib -- --ignored two_hundred`. It does not hold yet: with 40 repeats
+    /// 17 and 3 covered 18.57/s, with median widths of 2.9 % and 5.3 %.
     #[test]
-    #[ignore = "minutes, in a release build"]
+    #[ignore = "minutes, and it does not hold yet"]
     fn two_hundred_repeats_cover_the_true_knee() {
         let knee = true_knee(&EngineParams::default());
         let whole = SearchOptions { start: 4.0, ..SearchOptions::default() };
