@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interval_of_short_runs_holds_the_designs_knee() {
+    fn a_search_of_short_runs_ends_near_the_designs_knee() {
         let options = SearchOptions { start: 10.0, width: 0.2, most_runs: 2, budget: 12 };
         let found = search(&EngineParams::default(), &workload(), &TARGETS, options, 40.0, 1);
         let (low, high) = (found.low.unwrap(), found.high.unwrap());
