@@ -108,6 +108,22 @@ impl Compiler<'_> {
         default
     }
 
+    /// A whole number within a range, where one is written.
+    pub(super) fn number(
+        &mut self,
+        path: &str,
+        written: Option<i64>,
+        range: RangeInclusive<u64>,
+    ) -> Option<u64> {
+        let number = written?;
+        let found = u64::try_from(number).ok().filter(|number| range.contains(number));
+        if found.is_none() {
+            let allowed = format!("{} to {}", range.start(), range.end());
+            self.faults.add(path, format!("{number} is out of range"), Some(&allowed));
+        }
+        found
+    }
+
     /// A number of bytes within a range.
     pub(super) fn size(
         &mut self,

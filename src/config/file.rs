@@ -154,6 +154,10 @@ pub(super) struct TenantFile {
     pub(super) routes: Option<Vec<String>>,
     pub(super) expires: Option<String>,
     pub(super) blocked: Option<bool>,
+    pub(super) requests_per_minute: Option<i64>,
+    pub(super) tokens_per_minute: Option<i64>,
+    pub(super) parallel: Option<i64>,
+    pub(super) burst: Option<Span>,
 }
 
 #[derive(Clone, PartialEq, Debug, Default, Deserialize)]

@@ -8,7 +8,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use crate::dispatch::{LimitPolicy, Policy, QueuePolicy};
 use crate::domain::Slo;
-use crate::tenants::{Rights, Tenant};
+use crate::tenants::{Quota, Rights, Tenant};
 
 use super::units::show_size;
 use super::{
@@ -234,7 +234,7 @@ impl List {
 
 impl List {
     fn tenant(&mut self, tenant: &Tenant) {
-        let Tenant { name, id: _, keys, weight, rights } = tenant;
+        let Tenant { name, id: _, keys, weight, rights, quota } = tenant;
         let Rights { models, routes, expires, blocked } = rights;
         let at = tenant_path(name);
         let digests: Vec<_> = keys.iter().map(ToString::to_string).collect();
@@ -259,6 +259,22 @@ impl List {
             self.live(&format!("{at}.expires"), &format!("\"{end}\""));
         }
         self.live(&format!("{at}.blocked"), blocked);
+        self.quota(&at, quota);
+    }
+
+    fn quota(&mut self, at: &str, quota: &Quota) {
+        let Quota { requests_per_minute, tokens_per_minute, parallel, burst } = quota;
+        let mut number = |key: &str, written: Option<u64>| {
+            if let Some(number) = written {
+                self.live(&format!("{at}.{key}"), &number);
+            }
+        };
+        number("requests_per_minute", requests_per_minute.map(|rate| rate.get().into()));
+        number("tokens_per_minute", *tokens_per_minute);
+        number("parallel", parallel.map(u64::from));
+        if requests_per_minute.is_some() || tokens_per_minute.is_some() {
+            self.span(&format!("{at}.burst"), *burst);
+        }
     }
 }
 

@@ -1,11 +1,14 @@
 //! The holders of keys: who they are, by which keys they are known, and what they may do.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroU32;
 use std::sync::Arc;
-use std::time::UNIX_EPOCH;
+use std::time::{Duration, UNIX_EPOCH};
 
 use crate::domain::{TenantId, UnixTime};
-use crate::tenants::{ANYONE, Directory, KeyDigest, Rights, Tenant, tenant_id};
+use crate::tenants::{
+    ANYONE, DEFAULT_BURST, Directory, KeyDigest, Quota, Rights, Tenant, tenant_id,
+};
 
 use super::checks::Compiler;
 use super::file::{PoolFile, TenantFile};
@@ -14,6 +17,10 @@ use super::file::{PoolFile, TenantFile};
 const LONGEST_NAME: usize = 64;
 /// A key that is shorter can be guessed, and its digest turned back into it.
 const SHORTEST_KEY: usize = 20;
+/// A rate that is saved up for longer is no rate a minute any more.
+const LONGEST_BURST: Duration = Duration::from_mins(10);
+/// More tokens a minute than any fleet makes.
+const MOST_TOKENS: u64 = 1_000_000_000_000;
 /// What a key looks like in the file.
 const DIGEST: &str = r#""sha256:" and 64 hexadecimal digits, as `weir key new` prints them"#;
 
@@ -36,10 +43,11 @@ pub(super) fn compile(
         let keys = keys(into, file, &at, &mut taken.keys);
         let rights = rights(into, file, &at, &models);
         let weight = weight(into, file, &at);
+        let quota = quota(into, file, &at);
         let Some(name) = name else { continue };
         let id = tenant_id(&name);
         if taken.unique(into, &at, &name, id) {
-            tenants.push(Arc::new(Tenant { name, id, keys, weight, rights }));
+            tenants.push(Arc::new(Tenant { name, id, keys, weight, rights, quota }));
         }
     }
     Directory::new(tenants)
@@ -222,6 +230,25 @@ fn rights(into: &mut Compiler<'_>, file: &TenantFile, at: &str, known: &BTreeSet
         end
     });
     Rights { models, routes, expires, blocked: file.blocked.unwrap_or(false) }
+}
+
+fn quota(into: &mut Compiler<'_>, file: &TenantFile, at: &str) -> Quota {
+    let mut number =
+        |key: &str, written, most| into.number(&format!("{at}.{key}"), written, 1..=most);
+    let small = |number: Option<u64>| number.and_then(|number| u32::try_from(number).ok());
+    let requests = small(number("requests_per_minute", file.requests_per_minute, 1_000_000));
+    let tokens_per_minute = number("tokens_per_minute", file.tokens_per_minute, MOST_TOKENS);
+    let parallel = small(number("parallel", file.parallel, 1_000_000));
+    let path = format!("{at}.burst");
+    let burst = into.span(&path, file.burst, DEFAULT_BURST);
+    if burst > LONGEST_BURST {
+        into.faults.add(&path, "is longer than ten minutes", Some("1s to 10m"));
+    }
+    if file.burst.is_some() && requests.is_none() && tokens_per_minute.is_none() {
+        into.warn(&path, "has no effect without a rate");
+    }
+    let requests_per_minute = requests.and_then(NonZeroU32::new);
+    Quota { requests_per_minute, tokens_per_minute, parallel, burst }
 }
 
 /// A day's beginning, or a second, in UTC.

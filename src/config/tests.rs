@@ -321,8 +321,10 @@ fn the_examples_tenant_differs_from_the_default_in_every_key() {
     let shown = load(&whole(&format!("{pool}{}", block("[[tenants]]")))).unwrap();
     let bare = load(&whole(&format!("{pool}[[tenants]]\nname = \"search\""))).unwrap();
     let changes: Vec<_> = diff(&bare, &shown).into_iter().map(|change| change.path).collect();
-    let keys = ["keys", "weight", "models", "routes", "expires", "blocked"];
-    assert_eq!(changes, keys.map(|key| format!("tenants[\"search\"].{key}")));
+    let rights = ["keys", "weight", "models", "routes", "expires", "blocked"];
+    let quotas = ["requests_per_minute", "tokens_per_minute", "parallel", "burst"];
+    let keys = rights.into_iter().chain(quotas);
+    assert_eq!(changes, keys.map(|key| format!("tenants[\"search\"].{key}")).collect::<Vec<_>>());
 }
 
 #[test]

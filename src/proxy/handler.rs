@@ -26,6 +26,7 @@ use super::intake::{self, BodyLimits, Intake, IntakeError};
 use super::job::Job;
 use super::peer::Peer;
 use super::pools::{Pool, View};
+use super::quota::{self, Account};
 use super::recorder::Recorder;
 use super::relay::RelayBody;
 use super::respond::{self, Refusal};
@@ -41,9 +42,14 @@ struct Arrival {
     peer: Peer,
     /// Whose key it came with; `None` where anyone is served.
     tenant: Option<Arc<Tenant>>,
+    /// What that tenant has used.
+    account: Option<Arc<Account>>,
     recorder: Recorder,
     view: Arc<View>,
 }
+
+/// What is called, and whose key it came with.
+type Known = (Endpoint, Option<Arc<Tenant>>);
 
 impl Proxy {
     /// Answers one request. Never fails: what goes wrong is an answer.
@@ -60,7 +66,12 @@ impl Proxy {
         let endpoint = route(&head.method, head.uri.path(), &view.config.server.endpoints);
         let mut recorder = self.recorder(id, endpoint);
         let expects = head.headers.contains_key(header::EXPECT);
-        let response = match self.admissible(endpoint, &head.headers, &view, &mut recorder) {
+        let admitted = self.admissible(endpoint, &head.headers, &view, &mut recorder);
+        let tenant = admitted.as_ref().ok().and_then(|(_, tenant)| tenant.clone());
+        let account = tenant.and_then(|tenant| view.account(&tenant));
+        let admitted = admitted.and_then(|known| self.within_rates(account.as_ref(), known));
+        let told = account.clone();
+        let mut response = match admitted {
             Ok((Endpoint::Models, tenant)) => {
                 let answer = self.models(&view, tenant.as_deref()).await;
                 recorder.note(|record| record.status = answer.status().as_u16());
@@ -71,8 +82,16 @@ impl Proxy {
                 let request_id = header_id.clone();
                 let alone = version < Version::HTTP_2;
                 let headers = head.headers;
-                let arrival =
-                    Arrival { request_id, headers, endpoint, peer, tenant, recorder, view };
+                let arrival = Arrival {
+                    request_id,
+                    headers,
+                    endpoint,
+                    peer,
+                    tenant,
+                    account,
+                    recorder,
+                    view,
+                };
                 self.take_in(arrival, &mut body, alone).await
             }
             Err(refusal) => {
@@ -83,6 +102,9 @@ impl Proxy {
                 refuse(&mut recorder, &refusal.closing(!whole), dialect)
             }
         };
+        if let Some(account) = told {
+            account.tell(self.now(), response.headers_mut());
+        }
         respond::named(response, &header_id, version)
     }
 }
@@ -95,7 +117,7 @@ impl Proxy {
         headers: &HeaderMap,
         view: &View,
         recorder: &mut Recorder,
-    ) -> Result<(Endpoint, Option<Arc<Tenant>>), Refusal> {
+    ) -> Result<Known, Refusal> {
         let endpoint = endpoint.ok_or_else(|| Refusal::plain(Reason::UnknownPath))?;
         if self.is_draining() {
             return Err(Refusal::plain(Reason::Draining).closing(true));
@@ -110,6 +132,20 @@ impl Proxy {
             auth::may_call(tenant, endpoint, self.wall())?;
         }
         Ok((endpoint, tenant))
+    }
+
+    /// Whether the tenant's quotas let anything go now, so that no body is read in vain. The
+    /// list of models costs nothing and is always told.
+    fn within_rates(
+        &self,
+        account: Option<&Arc<Account>>,
+        (endpoint, tenant): Known,
+    ) -> Result<Known, Refusal> {
+        let account = account.filter(|_| endpoint != Endpoint::Models);
+        match account.and_then(|account| account.refuses(self.now())) {
+            Some(rejection) => Err(Refusal::rejected(rejection)),
+            None => Ok((endpoint, tenant)),
+        }
     }
 
     /// From the head on: the body, what it asks for, the gate, the answer.
@@ -161,7 +197,8 @@ impl Proxy {
         alone: bool,
     ) -> Response<RelayBody> {
         let Wanted { pool, class, peek, hints, strip_usage, body } = asked;
-        let Arrival { request_id, headers, endpoint, peer, tenant, mut recorder, view } = arrival;
+        let Arrival { request_id, headers, endpoint, peer, tenant, account, mut recorder, view } =
+            arrival;
         let facts = RequestFacts {
             id: self.new_id(),
             tenant: id_of(tenant.as_deref()),
@@ -185,6 +222,16 @@ impl Proxy {
         });
         if self.poisoned.refuses(&body, received) {
             return refuse(&mut recorder, &Refusal::plain(Reason::Poison), endpoint.dialect());
+        }
+        if let Some(account) = account {
+            let ask = quota::ask(&peek, endpoint.generates());
+            match account.admit(recorder.now(), ask) {
+                Ok(hold) => recorder.holds(hold),
+                Err(rejection) => {
+                    let refusal = Refusal::rejected(rejection);
+                    return refuse(&mut recorder, &refusal, endpoint.dialect());
+                }
+            }
         }
         let gate = Arc::clone(&pool.gate);
         let timeouts = view.config.timeouts;

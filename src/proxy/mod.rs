@@ -1,7 +1,7 @@
 //! The request's path: from a request's head to the last byte of its answer.
 //!
-//! In the order in which a request meets them: [`handler`](self) takes it in (`auth`, `intake`,
-//! `headers`), `pools` finds its model's [`Gate`], a [`Ticket`] waits there, a [`Permit`] goes
+//! In the order in which a request meets them: [`handler`](self) takes it in (`auth`, `quota`,
+//! `intake`, `headers`), `pools` finds its model's [`Gate`], a [`Ticket`] waits there, a [`Permit`] goes
 //! with it through `forward` and `attempt` to a replica, and rides in its [`RelayBody`] until the
 //! last byte (`relay`, `stream`, `timing`). `respond` is the one file that answers for what goes
 //! wrong, `recorder` leaves the one record, `tender` looks after the streams.
@@ -23,6 +23,7 @@ mod peer;
 mod permit;
 mod poison;
 mod pools;
+mod quota;
 mod recorder;
 mod relay;
 mod respond;
@@ -73,6 +74,12 @@ pub struct Parts {
     pub observer: Arc<dyn Observer>,
     /// The process's one source of randomness.
     pub seed: u64,
+}
+
+impl Parts {
+    fn now(&self) -> Timestamp {
+        Timestamp::since_origin(self.clock.elapsed())
+    }
 }
 
 /// The state that all requests share.
@@ -183,7 +190,7 @@ impl Proxy {
     }
 
     fn now(&self) -> Timestamp {
-        Timestamp::since_origin(self.parts.clock.elapsed())
+        self.parts.now()
     }
 
     /// The time of day; before 1970 is 1970.

@@ -3,7 +3,7 @@
 //! A reload builds a new view. A pool that stays keeps its gate, and with it its queue, its
 //! ledger and its streams; only its rules and replicas change.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -12,12 +12,13 @@ use http::HeaderValue;
 use crate::config::{Config, DEFAULT_CLASS, PoolConfig};
 use crate::dispatch::{Event, Policy, ReplicaSpec};
 use crate::domain::{ClassId, Health, Parties, PoolSnapshot, ReplicaId, TenantId};
-use crate::tenants::{ANYONE, Directory};
+use crate::tenants::{ANYONE, Directory, Tenant};
 use crate::upstream::{Replica, Replicas};
 
 use super::Parts;
 use super::gate::{Gate, NoteSink};
 use super::observer::about;
+use super::quota::Account;
 
 /// One model's replicas, behind one gate.
 pub struct Pool {
@@ -89,6 +90,8 @@ pub(super) struct View {
     pub(super) pools: Vec<Arc<Pool>>,
     /// By every name that a request may use: models and their aliases.
     by_name: HashMap<Arc<str>, usize>,
+    /// What each tenant has used.
+    accounts: BTreeMap<TenantId, Arc<Account>>,
 }
 
 impl View {
@@ -112,7 +115,13 @@ impl View {
                 gone.gate.event(Event::Replicas(Vec::new()));
             }
         }
-        Self { config, pools, by_name }
+        let accounts = accounts(before, &config.tenants, parts);
+        Self { config, pools, by_name, accounts }
+    }
+
+    /// What a tenant has used.
+    pub(super) fn account(&self, tenant: &Tenant) -> Option<Arc<Account>> {
+        self.accounts.get(&tenant.id).map(Arc::clone)
     }
 
     /// What metrics and logs know a class by.
@@ -125,6 +134,22 @@ impl View {
     pub(super) fn pool(&self, model: &str) -> Option<&Arc<Pool>> {
         self.by_name.get(model).and_then(|at| self.pools.get(*at))
     }
+}
+
+/// What each tenant has used: of one that was there before, what it had used then too.
+fn accounts(
+    before: Option<&View>,
+    tenants: &Directory,
+    parts: &Parts,
+) -> BTreeMap<TenantId, Arc<Account>> {
+    let now = parts.now();
+    let account = |tenant: &Arc<Tenant>| {
+        let kept = before.and_then(|view| view.account(tenant));
+        let account = kept.unwrap_or_else(|| Account::new(tenant.quota, now));
+        account.set(tenant.quota, now);
+        (tenant.id, account)
+    };
+    tenants.tenants().iter().map(account).collect()
 }
 
 /// Every tenant's name, or "anyone" where there are none.

@@ -12,6 +12,7 @@ use crate::domain::{
 use crate::lifecycle::Clock;
 
 use super::observer::Observed;
+use super::quota::Hold;
 use super::timing::Timing;
 
 /// A record in the making.
@@ -23,6 +24,8 @@ pub(super) struct Recorder {
     pub(super) timing: Timing,
     /// The last dispatch to a replica.
     dispatched: Option<Timestamp>,
+    /// What its tenant's quotas were charged for it.
+    hold: Option<Hold>,
     /// Counts the requests alive.
     _alive: Arc<()>,
 }
@@ -67,6 +70,7 @@ impl Recorder {
             record: Some(Box::new(record)),
             timing,
             dispatched: None,
+            hold: None,
             _alive: alive,
         }
     }
@@ -76,6 +80,11 @@ impl Recorder {
         if let Some(record) = &mut self.record {
             what(record);
         }
+    }
+
+    /// It was charged to its tenant; the record's end settles that.
+    pub(super) fn holds(&mut self, hold: Hold) {
+        self.hold = Some(hold);
     }
 
     /// The time, from the process's one clock.
@@ -135,6 +144,9 @@ impl Recorder {
         };
         record.frames = self.timing.frames();
         record.gaps = self.timing.take_gaps();
+        if let Some(hold) = self.hold.take() {
+            hold.settle(self.now(), &record);
+        }
         self.observer.record(&record);
     }
 

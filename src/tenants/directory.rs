@@ -71,7 +71,7 @@ impl Directory {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tenants::{Rights, tenant_id};
+    use crate::tenants::{Quota, Rights, tenant_id};
 
     fn tenant(name: &str, keys: &[&str]) -> Arc<Tenant> {
         Arc::new(Tenant {
@@ -80,6 +80,7 @@ mod tests {
             keys: keys.iter().map(|key| KeyDigest::of(key.as_bytes())).collect(),
             weight: 1.0,
             rights: Rights::default(),
+            quota: Quota::default(),
         })
     }
 

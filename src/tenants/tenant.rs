@@ -6,7 +6,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::domain::TenantId;
 
-use super::{KeyDigest, Rights};
+use super::{KeyDigest, Quota, Rights};
 
 /// The name that stands for whoever is served where no tenants are configured.
 pub const ANYONE: &str = "anyone";
@@ -24,6 +24,8 @@ pub struct Tenant {
     pub weight: f64,
     /// What it may ask for.
     pub rights: Rights,
+    /// How much it may ask for over time.
+    pub quota: Quota,
 }
 
 /// The id of the tenant of this name: always the same for one name, in every process, so that a

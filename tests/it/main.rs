@@ -17,6 +17,7 @@ mod demo;
 mod faults;
 mod hostile;
 mod layering;
+mod quotas;
 mod relay;
 mod relay_reload;
 mod relay_slow;

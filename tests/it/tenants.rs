@@ -23,7 +23,7 @@ async fn answering() -> Replica {
 }
 
 /// Tenants by name, key and further keys of the file.
-fn tenants(list: &[(&str, &str, &str)]) -> String {
+pub(crate) fn tenants(list: &[(&str, &str, &str)]) -> String {
     let mut text = String::new();
     for (name, key, rest) in list {
         let digest = KeyDigest::of(key.as_bytes());
@@ -32,11 +32,11 @@ fn tenants(list: &[(&str, &str, &str)]) -> String {
     text
 }
 
-fn body(model: &str) -> String {
+pub(crate) fn body(model: &str) -> String {
     format!(r#"{{"model":"{model}","messages":[{{"role":"user","content":"one"}}]}}"#)
 }
 
-fn with_key(mut request: Request<Full<Bytes>>, key: &str) -> Request<Full<Bytes>> {
+pub(crate) fn with_key(mut request: Request<Full<Bytes>>, key: &str) -> Request<Full<Bytes>> {
     request.headers_mut().insert("authorization", format!("Bearer {key}").parse().unwrap());
     request
 }

@@ -1,8 +1,9 @@
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 
 use crate::config::{Applies, Config, Folder, Sources, diff, hold_fixed, load, settings};
 use crate::domain::{Endpoint, TenantId, UnixTime};
-use crate::tenants::{KeyDigest, tenant_id};
+use crate::tenants::{KeyDigest, Quota, tenant_id};
 
 const POOL: &str = "[[pools]]\nmodel = \"tiny\"\naliases = [\"small\"]\n\
                     replicas = [\"http://127.0.0.1:8101\"]\n";
@@ -39,6 +40,22 @@ fn a_tenant_is_what_its_table_says() {
     assert!(crawl.rights.blocked && crawl.keys.is_empty());
     assert_eq!(crawl.rights.expires, Some(UnixTime::from_secs(1_801_396_800)));
     assert!(config.warnings.iter().any(|warning| warning.path == "tenants[1].keys"));
+}
+
+#[test]
+fn quotas_are_what_the_table_says_and_a_reload_changes_them() {
+    let with = |rest: &str| config(&format!("[[tenants]]\nname = \"a\"\n{rest}"));
+    let none = with("");
+    assert_eq!(none.tenants.named("a").unwrap().quota, Quota::default());
+    let some = with("requests_per_minute = 600\ntokens_per_minute = 400_000\nparallel = 8\n");
+    let quota = some.tenants.named("a").unwrap().quota;
+    assert_eq!(quota.requests_per_minute.map(NonZeroU32::get), Some(600));
+    assert_eq!((quota.tokens_per_minute, quota.parallel), (Some(400_000), Some(8)));
+    let changes = diff(&none, &some);
+    let paths: Vec<_> = changes.iter().map(|change| &*change.path).collect();
+    let expected = ["requests_per_minute", "tokens_per_minute", "parallel", "burst"];
+    assert_eq!(paths, expected.map(|key| format!("tenants[\"a\"].{key}")));
+    assert!(changes.iter().all(|change| change.applies == Applies::Live));
 }
 
 #[test]
