@@ -5,12 +5,15 @@
 //! same `Dispatcher` that decides live is a [`Gate`] of the [`fleet`].
 
 mod engine;
+mod figures;
 pub mod fleet;
 mod gate;
+pub mod rivals;
 mod sweep;
 
 pub use engine::{
     Counters, Emission, Engine, EngineParams, Finish, Histogram, Job, Step, chain_hash,
 };
+pub use figures::{Figures, Spread, figures, spread};
 pub use gate::Gate;
 pub use sweep::{observe, search};
