@@ -9,6 +9,7 @@ pub mod key;
 pub mod load;
 pub mod replica;
 pub mod serve;
+pub mod simulate;
 pub mod sweep;
 mod sweep_files;
 mod sweep_html;
@@ -39,6 +40,8 @@ enum Command {
     Sweep(sweep::SweepArgs),
     /// Say what a recorded load is like
     Workload(workload::WorkloadArgs),
+    /// Run scenarios in virtual time: the gate's own decisions beside rivals'
+    Simulate(simulate::SimulateArgs),
     /// Validate a configuration, and show what a reload would change
     Check(check::CheckArgs),
     /// Make a tenant's key, or the digest of one
@@ -56,6 +59,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Load(args) => load::run(&args, &mut out),
         Command::Sweep(args) => sweep::run(&args, &mut out),
         Command::Workload(args) => workload::run(&args, &mut out),
+        Command::Simulate(args) => simulate::run(&args, &mut out),
         Command::Check(args) => check::run(&args, &mut out).map_err(Into::into),
         Command::Key(command) => key::run(&command, &mut std::io::stdin().lock(), &mut out),
     };

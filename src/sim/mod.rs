@@ -9,6 +9,7 @@ mod figures;
 pub mod fleet;
 mod gate;
 pub mod rivals;
+pub mod scenario;
 mod sweep;
 
 pub use engine::{

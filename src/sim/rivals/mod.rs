@@ -10,6 +10,7 @@ mod envoy;
 mod front;
 mod gradient2;
 mod reading;
+mod retold;
 #[cfg(test)]
 mod tests;
 mod vegas;
@@ -19,6 +20,7 @@ pub use envoy::Envoy;
 pub use front::{Front, Queueing};
 pub use gradient2::Gradient2;
 pub use reading::Reading;
+pub use retold::{Advice, Retold};
 pub use vegas::Vegas;
 
 use std::fmt::Debug;
