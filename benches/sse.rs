@@ -31,6 +31,7 @@ fn requests(criterion: &mut Criterion) {
             include_usage: true,
             max_output: Some(128),
             cache_salt: Some("salt"),
+            priority: None,
             strip: &["priority", "kv_transfer_params"],
         };
         group.bench_function(format!("peek_splice_{kilobytes}k"), |bencher| {

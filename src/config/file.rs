@@ -158,6 +158,11 @@ pub(super) struct TenantFile {
     pub(super) tokens_per_minute: Option<i64>,
     pub(super) parallel: Option<i64>,
     pub(super) burst: Option<Span>,
+    pub(super) max_input_tokens: Option<i64>,
+    pub(super) max_output_tokens: Option<i64>,
+    pub(super) over_output: Option<String>,
+    pub(super) priority: Option<i64>,
+    pub(super) isolation: Option<String>,
 }
 
 #[derive(Clone, PartialEq, Debug, Default, Deserialize)]

@@ -8,7 +8,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use crate::dispatch::{LimitPolicy, Policy, QueuePolicy};
 use crate::domain::Slo;
-use crate::tenants::{Quota, Rights, Tenant};
+use crate::tenants::{Caps, Isolation, Quota, Rights, SHARED, Tenant};
 
 use super::units::show_size;
 use super::{
@@ -234,7 +234,7 @@ impl List {
 
 impl List {
     fn tenant(&mut self, tenant: &Tenant) {
-        let Tenant { name, id: _, keys, weight, rights, quota } = tenant;
+        let Tenant { name, id: _, keys, weight, rights, quota, caps, isolation } = tenant;
         let Rights { models, routes, expires, blocked } = rights;
         let at = tenant_path(name);
         let digests: Vec<_> = keys.iter().map(ToString::to_string).collect();
@@ -260,6 +260,27 @@ impl List {
         }
         self.live(&format!("{at}.blocked"), blocked);
         self.quota(&at, quota);
+        self.caps(&at, caps);
+        let isolation = match isolation {
+            Isolation::Own => return,
+            Isolation::Group(name) => &**name,
+            Isolation::Shared => SHARED,
+        };
+        self.live(&format!("{at}.isolation"), &format!("{isolation:?}"));
+    }
+
+    fn caps(&mut self, at: &str, caps: &Caps) {
+        let Caps { input, output, over_output, priority } = caps;
+        if let Some(input) = input {
+            self.live(&format!("{at}.max_input_tokens"), input);
+        }
+        if let Some(output) = output {
+            self.live(&format!("{at}.max_output_tokens"), output);
+            self.live(&format!("{at}.over_output"), &format!("{:?}", over_output.as_str()));
+        }
+        if let Some(priority) = priority {
+            self.live(&format!("{at}.priority"), priority);
+        }
     }
 
     fn quota(&mut self, at: &str, quota: &Quota) {

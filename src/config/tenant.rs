@@ -7,7 +7,8 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use crate::domain::{TenantId, UnixTime};
 use crate::tenants::{
-    ANYONE, DEFAULT_BURST, Directory, KeyDigest, Quota, Rights, Tenant, tenant_id,
+    ANYONE, Caps, DEFAULT_BURST, Directory, Isolation, KeyDigest, OverOutput, Quota, Rights,
+    SHARED, Tenant, tenant_id,
 };
 
 use super::checks::Compiler;
@@ -44,10 +45,21 @@ pub(super) fn compile(
         let rights = rights(into, file, &at, &models);
         let weight = weight(into, file, &at);
         let quota = quota(into, file, &at);
+        let caps = caps(into, file, &at);
+        let isolation = isolation(into, file, &at);
         let Some(name) = name else { continue };
         let id = tenant_id(&name);
         if taken.unique(into, &at, &name, id) {
-            tenants.push(Arc::new(Tenant { name, id, keys, weight, rights, quota }));
+            tenants.push(Arc::new(Tenant {
+                name,
+                id,
+                keys,
+                weight,
+                rights,
+                quota,
+                caps,
+                isolation,
+            }));
         }
     }
     Directory::new(tenants)
@@ -82,10 +94,9 @@ impl Taken {
 fn name(into: &mut Compiler<'_>, file: &TenantFile, at: &str) -> Option<Arc<str>> {
     let path = format!("{at}.name");
     let name = into.required(&path, file.name.as_deref())?;
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
-    if name.len() > LONGEST_NAME || !name.bytes().all(plain) {
-        let allowed = format!("letters, digits, \".\", \"_\" and \"-\", {LONGEST_NAME} at most");
-        into.faults.add(&path, format!("{name:?} is no name for a tenant"), Some(&allowed));
+    if !is_plain(&name) {
+        let message = format!("{name:?} is no name for a tenant");
+        into.faults.add(&path, message, Some(&plain_names()));
         return None;
     }
     if [ANYONE, "unknown"].contains(&&*name) {
@@ -94,6 +105,15 @@ fn name(into: &mut Compiler<'_>, file: &TenantFile, at: &str) -> Option<Arc<str>
         return None;
     }
     Some(name)
+}
+
+fn is_plain(name: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+    (1..=LONGEST_NAME).contains(&name.len()) && name.bytes().all(plain)
+}
+
+fn plain_names() -> String {
+    format!("letters, digits, \".\", \"_\" and \"-\", {LONGEST_NAME} at most")
 }
 
 /// Digests of all keys, wherever they stand; each opens for one tenant alone.
@@ -249,6 +269,39 @@ fn quota(into: &mut Compiler<'_>, file: &TenantFile, at: &str) -> Quota {
     }
     let requests_per_minute = requests.and_then(NonZeroU32::new);
     Quota { requests_per_minute, tokens_per_minute, parallel, burst }
+}
+
+fn caps(into: &mut Compiler<'_>, file: &TenantFile, at: &str) -> Caps {
+    let most = u64::from(u32::MAX);
+    let mut number = |key: &str, written| into.number(&format!("{at}.{key}"), written, 1..=most);
+    let input = number("max_input_tokens", file.max_input_tokens);
+    let output = number("max_output_tokens", file.max_output_tokens);
+    let output = output.and_then(|number| u32::try_from(number).ok());
+    let path = format!("{at}.over_output");
+    let written = file.over_output.as_deref();
+    let over_output = OverOutput::ALL.into_iter().find(|over| written == Some(over.as_str()));
+    if let (Some(written), None) = (written, over_output) {
+        let allowed = OverOutput::ALL.map(OverOutput::as_str).join(" or ");
+        into.faults.add(&path, format!("{written:?} is no such choice"), Some(&allowed));
+    }
+    if over_output.is_some() && output.is_none() {
+        into.warn(&path, "has no effect without max_output_tokens");
+    }
+    let over_output = over_output.unwrap_or_default();
+    Caps { input, output, over_output, priority: file.priority }
+}
+
+fn isolation(into: &mut Compiler<'_>, file: &TenantFile, at: &str) -> Isolation {
+    match file.isolation.as_deref() {
+        None => Isolation::Own,
+        Some(SHARED) => Isolation::Shared,
+        Some(name) if is_plain(name) => Isolation::Group(name.into()),
+        Some(name) => {
+            let message = format!("{name:?} is no name for a group");
+            into.faults.add(&format!("{at}.isolation"), message, Some(&plain_names()));
+            Isolation::Own
+        }
+    }
 }
 
 /// A day's beginning, or a second, in UTC.

@@ -323,7 +323,8 @@ fn the_examples_tenant_differs_from_the_default_in_every_key() {
     let changes: Vec<_> = diff(&bare, &shown).into_iter().map(|change| change.path).collect();
     let rights = ["keys", "weight", "models", "routes", "expires", "blocked"];
     let quotas = ["requests_per_minute", "tokens_per_minute", "parallel", "burst"];
-    let keys = rights.into_iter().chain(quotas);
+    let caps = ["max_input_tokens", "max_output_tokens", "over_output", "priority", "isolation"];
+    let keys = rights.into_iter().chain(quotas).chain(caps);
     assert_eq!(changes, keys.map(|key| format!("tenants[\"search\"].{key}")).collect::<Vec<_>>());
 }
 

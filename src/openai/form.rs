@@ -79,6 +79,7 @@ fn of_form(model: String, stream: bool) -> Peek {
         background: false,
         previous_response_id: None,
         cache_salt: None,
+        priority: None,
         spans: Spans::default(),
     }
 }

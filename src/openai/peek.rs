@@ -50,6 +50,8 @@ pub struct Peek {
     pub previous_response_id: Option<String>,
     /// The client's own salt for the prefix cache.
     pub cache_salt: Option<String>,
+    /// How urgent it says that it is, lower first; `None` where that is no whole number.
+    pub priority: Option<i64>,
     pub(super) spans: Spans,
 }
 
@@ -144,6 +146,7 @@ fields! {
     Background = "background";
     PreviousResponseId = "previous_response_id";
     CacheSalt = "cache_salt";
+    Priority = "priority";
     Tools = "tools";
     System = "system";
     Instructions = "instructions";
@@ -271,6 +274,7 @@ impl<'a> Reader<'a> {
             background: self.flag(Field::Background)?,
             previous_response_id: self.text(Field::PreviousResponseId)?,
             cache_salt: self.text(Field::CacheSalt)?,
+            priority: self.priority(),
             spans: self.spans,
         })
     }
@@ -300,6 +304,11 @@ impl<'a> Reader<'a> {
                 .ok_or_else(|| wrong(field, "text without lone surrogates")),
             Some(_) => Err(wrong(field, "a string")),
         }
+    }
+
+    fn priority(&self) -> Option<i64> {
+        let member = self.given(Field::Priority).filter(|m| m.value.kind == Kind::Number)?;
+        std::str::from_utf8(self.body.get(member.value.span.clone())?).ok()?.parse().ok()
     }
 
     /// `n` or `best_of`; 0 where absent.

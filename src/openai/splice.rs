@@ -23,6 +23,8 @@ pub struct Edits<'a> {
     pub max_output: Option<u32>,
     /// The salt of the prefix cache, instead of the client's own.
     pub cache_salt: Option<&'a str>,
+    /// How urgent the engine is told that it is; where `None`, see `strip`.
+    pub priority: Option<i64>,
     /// Top-level fields that are taken out, however often they stand there. One that is also set
     /// above is set.
     pub strip: &'a [&'a str],
@@ -37,6 +39,7 @@ impl Peek {
         splicer.remove();
         splicer.set(Field::Model, edits.model.map(quoted));
         splicer.set(Field::CacheSalt, edits.cache_salt.map(quoted));
+        splicer.set(Field::Priority, edits.priority.map(|priority| priority.to_string()));
         if let Some(cap) = edits.max_output {
             splicer.bound_output(cap, self.max_output);
         }

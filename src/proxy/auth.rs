@@ -76,13 +76,11 @@ fn bearer(value: &[u8]) -> Option<&[u8]> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tenants::{KeyDigest, Quota, Rights, tenant_id};
+    use crate::tenants::{KeyDigest, Rights, tenant_id};
 
     fn tenant(rights: Rights) -> Arc<Tenant> {
         let keys = vec![KeyDigest::of(b"sk-right"), KeyDigest::of(b"sk-rotated")];
-        let (name, id) = (Arc::from("search"), tenant_id("search"));
-        let quota = Quota::default();
-        Arc::new(Tenant { name, id, keys, weight: 1.0, rights, quota })
+        Arc::new(Tenant { keys, rights, ..Tenant::named("search") })
     }
 
     fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {

@@ -32,7 +32,8 @@ use super::relay::RelayBody;
 use super::respond::{self, Refusal};
 
 /// Fields of a body that would steer the engine past the gate.
-const STRIPPED: &[&str] = &["priority", "kv_transfer_params"];
+const STRIPPED: &[&str] =
+    &["priority", "kv_transfer_params", "ec_transfer_params", "vllm_xargs", "request_id"];
 
 /// The head of a request, and what is known of it so far.
 struct Arrival {
@@ -283,7 +284,7 @@ fn ask(arrival: &mut Arrival, body: &Bytes) -> Result<Wanted, Refusal> {
         .map_err(|error| Refusal::because(Reason::Malformed, error.to_string()))?;
     let endpoint = arrival.endpoint;
     let content_type = arrival.headers.get(header::CONTENT_TYPE).and_then(|v| v.to_str().ok());
-    let peek = peek(endpoint, content_type, body)
+    let mut peek = peek(endpoint, content_type, body)
         .map_err(|error| Refusal::because(error.reason, error.message).param(error.param))?;
     let pool = arrival.view.pool(&peek.model);
     let named = |tenant: &Tenant| tenant.rights.model(&peek.model, pool.map(|pool| &*pool.name));
@@ -311,17 +312,48 @@ fn ask(arrival: &mut Arrival, body: &Bytes) -> Result<Wanted, Refusal> {
         prompt_bytes: peek.prompt_bytes,
         prompt_tokens: peek.prompt_tokens,
     });
+    let bounded = bounds(arrival, &peek)?;
     let own_usage = matches!(endpoint.dialect(), Dialect::Chat | Dialect::Completions);
     let strip_usage = peek.stream && own_usage && !peek.usage_asked;
     let edits = Edits {
         model: (*peek.model != *pool.name).then_some(&*pool.name),
         include_usage: strip_usage,
-        max_output: None,
-        cache_salt: None,
+        max_output: bounded.output,
+        cache_salt: bounded.salt.as_deref(),
+        priority: bounded.priority,
         strip: STRIPPED,
     };
     let body = peek.splice(body, &edits);
-    Ok(Wanted { pool: Arc::clone(pool), class, hints, strip_usage, body, peek })
+    let pool = Arc::clone(pool);
+    peek.max_output = bounded.output.or(peek.max_output);
+    peek.cache_salt = bounded.salt.or(peek.cache_salt);
+    Ok(Wanted { pool, class, peek, hints, strip_usage, body })
+}
+
+/// What a tenant's bounds write into a request.
+#[derive(Default)]
+struct Bounded {
+    /// Output tokens a sequence.
+    output: Option<u32>,
+    salt: Option<String>,
+    priority: Option<i64>,
+}
+
+/// Holds a request to its tenant's bounds.
+fn bounds(arrival: &Arrival, peek: &Peek) -> Result<Bounded, Refusal> {
+    let Some(tenant) = arrival.tenant.as_deref() else { return Ok(Bounded::default()) };
+    let generates = arrival.endpoint.generates();
+    let ask = quota::ask(peek, generates);
+    let input = arrival.account.as_ref().map_or(0, |account| account.input(&ask));
+    tenant.caps.admits_input(input).map_err(Refusal::rejected)?;
+    if !generates {
+        return Ok(Bounded::default());
+    }
+    let output = tenant.caps.output_each(peek.sequences, peek.max_output);
+    let at_fault = Some("max_tokens");
+    let output = output.map_err(|rejection| Refusal::rejected(rejection).param(at_fault))?;
+    let salt = tenant.isolation.salt(&tenant.name, peek.cache_salt.as_deref());
+    Ok(Bounded { output, salt, priority: tenant.caps.priority(peek.priority) })
 }
 
 /// What the gate knows a tenant by; anyone's where there are none.

@@ -48,6 +48,11 @@ impl Account {
         self.0.lock().refuses(now)
     }
 
+    /// Prompt tokens to expect of a request.
+    pub(super) fn input(&self, ask: &Ask) -> u64 {
+        self.0.lock().input(ask)
+    }
+
     /// Lets a request go, and charges it.
     pub(super) fn admit(self: &Arc<Self>, now: Timestamp, ask: Ask) -> Result<Hold, Rejection> {
         let charge = self.0.lock().admit(now, ask)?;

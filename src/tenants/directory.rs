@@ -71,17 +71,11 @@ impl Directory {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tenants::{Quota, Rights, tenant_id};
+    use crate::tenants::tenant_id;
 
     fn tenant(name: &str, keys: &[&str]) -> Arc<Tenant> {
-        Arc::new(Tenant {
-            name: name.into(),
-            id: tenant_id(name),
-            keys: keys.iter().map(|key| KeyDigest::of(key.as_bytes())).collect(),
-            weight: 1.0,
-            rights: Rights::default(),
-            quota: Quota::default(),
-        })
+        let keys = keys.iter().map(|key| KeyDigest::of(key.as_bytes())).collect();
+        Arc::new(Tenant { keys, ..Tenant::named(name) })
     }
 
     fn holder<'a>(directory: &'a Directory, key: &str) -> Option<&'a str> {

@@ -90,6 +90,11 @@ impl Meter {
         self.quota = quota;
     }
 
+    /// Prompt tokens to expect of a request, by what the tenant's texts have been before.
+    pub fn input(&self, ask: &Ask) -> u64 {
+        self.habits.input(ask)
+    }
+
     /// Why no request of this tenant may go now, however small; charges nothing.
     pub fn refuses(&mut self, now: Timestamp) -> Option<Rejection> {
         self.full(now)

@@ -6,7 +6,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::domain::TenantId;
 
-use super::{KeyDigest, Quota, Rights};
+use super::{Caps, Isolation, KeyDigest, Quota, Rights};
 
 /// The name that stands for whoever is served where no tenants are configured.
 pub const ANYONE: &str = "anyone";
@@ -26,6 +26,26 @@ pub struct Tenant {
     pub rights: Rights,
     /// How much it may ask for over time.
     pub quota: Quota,
+    /// How large one request may be.
+    pub caps: Caps,
+    /// Whose prefix cache it shares.
+    pub isolation: Isolation,
+}
+
+impl Tenant {
+    /// One that may do everything and has no keys yet.
+    pub fn named(name: &str) -> Self {
+        Self {
+            name: name.into(),
+            id: tenant_id(name),
+            keys: Vec::new(),
+            weight: 1.0,
+            rights: Rights::default(),
+            quota: Quota::default(),
+            caps: Caps::default(),
+            isolation: Isolation::default(),
+        }
+    }
 }
 
 /// The id of the tenant of this name: always the same for one name, in every process, so that a

@@ -223,3 +223,100 @@ async fn a_reload_changes_quotas_and_resets_no_counter() {
     assert!(second.end().await.ends_with("data: [DONE]\n\n"));
     gateway.idle().await;
 }
+
+/// The body that the replica saw last.
+fn at_replica(replica: &Replica) -> serde_json::Value {
+    replica.seen().last().unwrap().json()
+}
+
+#[tokio::test]
+async fn one_request_is_held_to_its_tenants_size() {
+    let replica = answering().await;
+    let listed = tenants(&[
+        ("lower", "sk-lower", "max_input_tokens = 50\nmax_output_tokens = 100"),
+        ("refuse", "sk-refuse", "max_output_tokens = 100\nover_output = \"refuse\""),
+        ("free", "sk-free", ""),
+    ]);
+    let gateway = Gateway::start(&[&replica], "", &listed);
+    let mut client = Client::connect(&gateway, Kind::H1).await;
+    let with = |fields: &str| body("tiny").replace("{\"model", &format!("{{{fields}\"model"));
+    let long = with("").replace("one", &"four".repeat(51));
+    // The key, what is asked for, and what the replica reads of it or why it reads nothing.
+    let seen = |field: &'static str, tokens: u64| Ok((field, tokens));
+    for (key, sent, expected) in [
+        ("sk-lower", with(r#""max_tokens":100,"#), seen("max_tokens", 100)),
+        ("sk-lower", with(r#""max_tokens":101,"#), seen("max_tokens", 100)),
+        ("sk-lower", with(""), seen("max_completion_tokens", 100)),
+        ("sk-lower", with(r#""max_completion_tokens":101,"#), seen("max_completion_tokens", 100)),
+        ("sk-lower", with(r#""n":4,"#), seen("max_completion_tokens", 25)),
+        ("sk-lower", with(r#""n":4,"max_tokens":20,"#), seen("max_tokens", 20)),
+        ("sk-lower", with(r#""n":101,"#), Err(Reason::OutputTokens)),
+        ("sk-lower", long.clone(), Err(Reason::InputTokens)),
+        ("sk-refuse", with(r#""max_tokens":101,"#), Err(Reason::OutputTokens)),
+        ("sk-refuse", with(r#""n":2,"max_tokens":51,"#), Err(Reason::OutputTokens)),
+        ("sk-refuse", with(r#""n":2,"max_tokens":50,"#), seen("max_tokens", 50)),
+        ("sk-refuse", with(""), seen("max_completion_tokens", 100)),
+        ("sk-free", with(r#""max_tokens":4000,"#), seen("max_tokens", 4_000)),
+        ("sk-free", long, seen("n", 0)),
+    ] {
+        let before = replica.seen().len();
+        let (status, headers, text) =
+            whole(client.send(with_key(post(CHAT, sent.clone()), key)).await).await;
+        match expected {
+            Ok((field, tokens)) => {
+                assert_eq!(status, 200, "{sent}: {text}");
+                let body = at_replica(&replica);
+                assert_eq!(body[field].as_u64().unwrap_or(0), tokens, "{sent}: {body}");
+                assert_eq!(body["messages"][0]["role"], "user", "the rest is as it was");
+            }
+            Err(reason) => {
+                assert_eq!(status, 400, "{sent}");
+                assert_eq!(headers["x-weir-reason"], reason.as_str(), "{sent}");
+                assert_eq!(headers["x-weir-unit"], "tokens", "{sent}");
+                assert_eq!(replica.seen().len(), before, "{sent} reached the replica");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn nobody_steers_the_engine_or_shares_a_cache_unasked() {
+    let replica = answering().await;
+    let listed = tenants(&[
+        ("a", "sk-a", ""),
+        ("b", "sk-b", "priority = 2"),
+        ("c", "sk-c", "isolation = \"team\""),
+        ("d", "sk-d", "isolation = \"team\""),
+        ("e", "sk-e", "isolation = \"shared\""),
+    ]);
+    let gateway = Gateway::start(&[&replica], "", &listed);
+    let mut client = Client::connect(&gateway, Kind::H1).await;
+    let mut seen = async |key: &str, fields: &str| {
+        let sent = body("tiny").replace("{\"model", &format!("{{{fields}\"model"));
+        assert_eq!(whole(client.send(with_key(post(CHAT, sent), key)).await).await.0, 200);
+        at_replica(&replica)
+    };
+    let steering = r#""kv_transfer_params":{"a":1},"ec_transfer_params":{},"vllm_xargs":{"x":1},"request_id":"x","priority":-7,"#;
+    let body = seen("sk-a", steering).await;
+    for gone in ["kv_transfer_params", "ec_transfer_params", "vllm_xargs", "request_id", "priority"]
+    {
+        assert!(body.get(gone).is_none(), "{gone} in {body}");
+    }
+    assert_eq!(seen("sk-b", steering).await["priority"], 2);
+    assert_eq!(seen("sk-b", r#""priority":9,"#).await["priority"], 9);
+    assert!(seen("sk-b", "").await.get("priority").is_none());
+
+    let mut salt = async |key: &str, fields: &str| {
+        seen(key, fields).await["cache_salt"].as_str().map(str::to_owned)
+    };
+    let own = salt("sk-a", "").await.unwrap();
+    assert_eq!(salt("sk-a", "").await.as_ref(), Some(&own));
+    let stolen = salt("sk-b", &format!("\"cache_salt\":\"{own}\",")).await.unwrap();
+    assert_ne!(stolen, own, "another's salt opens nothing");
+    assert_ne!(salt("sk-b", "").await.unwrap(), own);
+    assert_eq!(salt("sk-c", "").await, salt("sk-d", "").await, "a group is one");
+    assert_ne!(salt("sk-c", r#""cache_salt":"x","#).await, salt("sk-c", "").await);
+    assert_eq!(salt("sk-e", "").await, None);
+    let stolen = salt("sk-e", &format!("\"cache_salt\":\"{own}\",")).await.unwrap();
+    assert_ne!(stolen, own, "nor does it from there");
+}

@@ -1,9 +1,10 @@
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
+use std::sync::Arc;
 
 use crate::config::{Applies, Config, Folder, Sources, diff, hold_fixed, load, settings};
 use crate::domain::{Endpoint, TenantId, UnixTime};
-use crate::tenants::{KeyDigest, Quota, tenant_id};
+use crate::tenants::{Caps, Isolation, KeyDigest, OverOutput, Quota, tenant_id};
 
 const POOL: &str = "[[pools]]\nmodel = \"tiny\"\naliases = [\"small\"]\n\
                     replicas = [\"http://127.0.0.1:8101\"]\n";
@@ -56,6 +57,34 @@ fn quotas_are_what_the_table_says_and_a_reload_changes_them() {
     let expected = ["requests_per_minute", "tokens_per_minute", "parallel", "burst"];
     assert_eq!(paths, expected.map(|key| format!("tenants[\"a\"].{key}")));
     assert!(changes.iter().all(|change| change.applies == Applies::Live));
+}
+
+#[test]
+fn caps_and_isolation_are_what_the_table_says() {
+    let with = |rest: &str| config(&format!("[[tenants]]\nname = \"a\"\n{rest}"));
+    let of = |config: &Config| Arc::clone(config.tenants.named("a").unwrap());
+    let bare = of(&with(""));
+    assert_eq!((bare.caps, &bare.isolation), (Caps::default(), &Isolation::Own));
+    let some = of(&with(
+        "max_input_tokens = 8\nmax_output_tokens = 9\nover_output = \"refuse\"\npriority = -3\n",
+    ));
+    let over_output = OverOutput::Refuse;
+    let caps = Caps { input: Some(8), output: Some(9), over_output, priority: Some(-3) };
+    assert_eq!(some.caps, caps);
+    assert_eq!(of(&with("isolation = \"shared\"")).isolation, Isolation::Shared);
+    assert_eq!(of(&with("isolation = \"x\"")).isolation, Isolation::Group("x".into()));
+    let found = faults(&sources(
+        "[[tenants]]\nname = \"a\"\nmax_output_tokens = 0\nover_output = \"cut\"\nisolation = \"a b\"\n",
+    ));
+    for (line, start) in
+        [(8, "over_output: \"cut\""), (7, "max_output_tokens: 0"), (9, "isolation: \"a b\"")]
+    {
+        let start = format!("{line}: tenants[0].{start}");
+        assert!(found.iter().any(|fault| fault.starts_with(&start)), "{start} in {found:#?}");
+    }
+    assert!(
+        with("over_output = \"lower\"").warnings.iter().any(|w| w.path.ends_with("over_output"))
+    );
 }
 
 #[test]

@@ -33,6 +33,7 @@ fn a_chat_request_is_read_and_spliced() {
         include_usage: true,
         max_output: Some(100),
         cache_salt: Some("s"),
+        priority: None,
         strip: &["priority"],
     };
     let text = String::from_utf8(peek.splice(&body, &edits).to_vec()).unwrap();
@@ -265,6 +266,9 @@ fn edited(mut tree: Value, peek: &Peek, edits: &Edits<'_>) -> Value {
     if let Some(model) = edits.model {
         body.insert("model".into(), model.into());
     }
+    if let Some(priority) = edits.priority {
+        body.insert("priority".into(), priority.into());
+    }
     if let Some(salt) = edits.cache_salt {
         body.insert("cache_salt".into(), salt.into());
     }
@@ -305,6 +309,7 @@ proptest! {
         model in prop::option::of(any::<String>()),
         max_output in prop::option::of(1..5000_u32),
         cache_salt in prop::option::of("[a-z]{1,4}"),
+        priority in prop::option::of(-9..9_i64),
         include_usage in any::<bool>(),
         strip in prop::sample::subsequence(
             vec!["priority", "kv_transfer_params", "cache_salt", "temperature", "stop"], 0..5),
@@ -317,6 +322,7 @@ proptest! {
         prop_assert_eq!(Some(peek.stream), tree["stream"].as_bool().or(Some(false)));
         let bound = tree["max_completion_tokens"].as_u64().or(tree["max_tokens"].as_u64());
         prop_assert_eq!(peek.max_output.map(u64::from), bound);
+        prop_assert_eq!(peek.priority, tree["priority"].as_i64());
         prop_assert_eq!(
             peek.usage_asked,
             tree["stream_options"]["include_usage"] == json!(true)
@@ -326,6 +332,7 @@ proptest! {
             include_usage,
             max_output,
             cache_salt: cache_salt.as_deref(),
+            priority,
             strip: &strip,
         };
         let body = Bytes::from(text);
